@@ -1,3 +1,3 @@
-"""The version; nothing else, so that everybody may know it."""
+"""The version, in a module without imports, so that every module can import it."""
 
 __version__ = '2.0.0.dev0'

@@ -233,8 +233,8 @@ COLLECTING = (
 )
 SDE = (
     Refusal('--sde', '--sde: got true, but tests.problems:Anything-v0 has actions of Discrete(3), expected Box'),
-    Refusal('--sde-sample-frequency 4', '--sde-sample-frequency: got 4 without --sde, expected both', continuous=True),
-    Refusal('--sde-expln', '--sde-expln: got true without --sde', continuous=True),
+    Refusal('--sde-sample-frequency 4', '--sde-sample-frequency: got 4, which requires --sde', continuous=True),
+    Refusal('--sde-expln', '--sde-expln: requires --sde', continuous=True),
     Refusal('--sde --sde-sample-frequency 0', '--sde-sample-frequency: got 0, expected -1 (once', continuous=True),
 )
 BUFFER = (
@@ -290,7 +290,7 @@ _CASES = (
         steps=15,
         refusals=(
             Refusal('--gamma 0.5', 'without effect on BC: --gamma', 'time limits'),
-            Refusal('--overlap', '--overlap: got it with --dataset, which replaces collecting', 'one ahead'),
+            Refusal('--overlap', '--overlap: cannot be used with --dataset, which replaces collecting', 'one ahead'),
             Refusal('--explorers 2', '--explorers: got 2 with --dataset, which replaces collecting', 'explorers'),
         ),
         deployed=(spaces.Tuple((spaces.Discrete(3), VECTOR)), SEVERAL, {}),
@@ -349,9 +349,7 @@ _CASES = (
             BOX_ONLY,
             Refusal('--tau 0', '--tau: got 0'),
             Refusal('--sde', '--sde: is no option of xagents train td3'),
-            Refusal(
-                '--checkpoints a.tf b.tf', '--checkpoints: got 2 paths, expected 3: one for each of actor, critic 1'
-            ),
+            Refusal('--checkpoints a.tf b.tf', '--checkpoints: got 2 paths, expected 3: actor, critic 1'),
         ),
         deployed=(spaces.Box(0, 255, (5,), np.uint8), spaces.Box(-1, 3, (), np.float32), {}),
     ),

@@ -51,11 +51,11 @@ Available commands:
     evaluate   Measure the mean return of a trained agent
     record     Record a data set of a trained agent
     datasets   List data sets to learn from
-    explore    Run environments on this machine for a training on another machine
+    explore    Run environments on this machine for a training run on another machine
     export     Export the policy of a trained agent for other runtimes
     runs       List runs, groups of runs and their states
     plot       Plot the histories of runs
-    presets    List tuned settings with their scores, and trained policies
+    presets    List presets with their scores, and trained policies
     completion Print a completion script for a shell
 
 Use xagents <command> to see more info about a command
@@ -157,7 +157,7 @@ def test_imports_pages_and_refusals_load_nothing_heavy(tmp_path):
 
 # ---------------------------------------------------------------------------------------------------------- wrong input
 
-NO_WEIGHTS = 'got nothing, expected the paths of --checkpoints of a training, or --run-dir'
+NO_WEIGHTS = 'got nothing, expected the paths of --checkpoints of a training run, or --run-dir'
 AGENTS = 'a2c, acer, bc, ddpg, dqn, iql, ppo, td3, td3-bc, trpo'
 GOAL = '--env CartPole-v1 --max-steps 100'
 ENVS = 'expected a whole number at least 1 and at most 16384'
@@ -198,7 +198,7 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
         ('train poo --env X', f'agent: got poo, expected one of {AGENTS} (did you mean ppo?)'),
         ('train --env X', f'agent: got --env, expected one of {AGENTS}'),
         (f'train a2c {GOAL} --ppo-epochs 3', '--ppo-epochs: is no option of xagents train a2c, but of ppo'),
-        ('train ppo --max-steps 9', "--env: got nothing, expected an id of Gymnasium's, such as CartPole-v1"),
+        ('train ppo --max-steps 9', "--env: got nothing, expected a Gymnasium id, such as CartPole-v1"),
         ('train ppo --env CartPole-v1',
          'got none of --target-reward, --max-steps and --max-time, expected one or more of them'),
         ('train ppo --weights a.tf',

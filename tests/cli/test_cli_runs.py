@@ -97,11 +97,11 @@ def test_what_only_libraries_know_is_refused_without_tensorflow(session):
         'train ppo --env CartPol-v1 --max-steps 10':
             r"xagents train: --env: no environment 'CartPol-v1' \(did you mean CartPole-v1\?\)",
         'evaluate ppo --weights pp.tf':
-            r'xagents evaluate: --weights: there is no checkpoint pp.tf \(did you mean ppo.tf\?\)',
+            r'xagents evaluate: --weights: there is no weight file pp.tf \(did you mean ppo.tf\?\)',
         'train ppo --env CartPole-v0 --tuned':
-            r'xagents train: --tuned: got CartPole-v0, for which ppo has no .* Cart.*\(did you mean CartPole-v1\?\)',
+            r'xagents train: --tuned: ppo has no preset for CartPole-v0, .* Cart.*\(did you mean CartPole-v1\?\)',
         'train ppo --tuned': 'xagents train: --env: got nothing.*',
-        'train ppo --tuned --weights none.tf': 'xagents train: --weights: there is no checkpoint.*',
+        'train ppo --tuned --weights none.tf': 'xagents train: --weights: there is no weight file.*',
     }  # fmt: skip
     code = (
         'import sys\nfrom xagents.cli import execute\nfor line in sys.argv[1:]:\n    try:\n'

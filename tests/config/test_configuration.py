@@ -327,11 +327,11 @@ def test_what_the_line_says_leaves_no_room_for_what_contradicts_it(text, words, 
         ('lr: -1', '', 'run.yaml: lr: got -1, expected a number above 0'),
         ('gama: 1', '--gamma 1', 'run.yaml: gama: is no option of xagents train ppo (did you mean gamma?)'),
         ('mini-batches: 4\nminibatch-size: 4', '',
-         '--minibatch-size: cannot be used with mini_batches, expected one of the two'),
-        ('from-study: s', '',
-         '--from-study and --storage: got one of them, expected both: a study and its storage'),
+         '--minibatch-size: cannot be used with --mini-batches, expected one of the two'),
+        ('from-study: s', '', '--from-study: got s, which requires --storage'),
+        ('storage: x', '', '--storage: got x, which requires --from-study'),
         ('tuned: true\nfrom-study: s\nstorage: x', '', '--from-study: got s with --tuned, expected one of the two'),
-        ('keep: 3', '', '--keep: got 3 without --run-dir, expected both'),
+        ('keep: 3', '', '--keep: got 3, which requires --run-dir'),
         ('grid-jobs: 2', '', '--grid-jobs: got 2 for one run, expected several runs, by --seeds or lists in --config'),
         ('seeds: [1]\nseed: 2', '', '--seeds: got 1 with --seed, expected one of the two'),
         ('seeds: [1, 1]', '', '--seeds: got 1 1, expected different values'),
@@ -365,7 +365,7 @@ def test_a_file_may_be_a_pipe_that_is_read_once(tmp_path, factory):
 
 def test_a_file_may_leave_out_what_is_required_only_where_the_line_has_it(file, factory):
     file('agent: ppo\nlr: 1\n')
-    assert "--env: got nothing, expected an id of Gymnasium's" in execute('train', '--config', 'run.yaml')[2]
+    assert '--env: got nothing, expected a Gymnasium id' in execute('train', '--config', 'run.yaml')[2]
     assert '--target-reward, --max-steps and --max-time' in execute('train', '--config', 'run.yaml', '--env', 'A-v0')[2]
     assert execute('train', '--config', 'run.yaml', '--env', 'A-v0', '--max-time', '5')[0] == 0
     assert factory.made == ('ppo', 'A-v0', {'lr': 1.0, 'max_time': 5.0})
@@ -490,13 +490,14 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
         ('train --config runs', '--config: runs: is a directory, expected a YAML file'),
         ('train ppo --config', '--config: got nothing, expected text'),
         ('train --resume runs/emty', '--resume: there is no directory runs/emty (did you mean runs/empty?)'),
-        ('train --resume runs/empty', '--resume: runs/empty contains no run, expected the --run-dir of a training'),
+        ('train ppo --resume runs/emty', '--resume: there is no directory runs/emty (did you mean runs/empty?)'),
+        ('train --resume runs/empty', '--resume: runs/empty contains no run, expected the --run-dir of a training run'),
         ('train --resume runs/x/config.yaml',
-         '--resume: runs/x/config.yaml is a file, expected the --run-dir of a training'),
+         '--resume: runs/x/config.yaml is a file, expected the --run-dir of a training run'),
         ('train --resume runs/x --run-dir a',
          '--run-dir: got a with --resume, which uses the settings of its run directory'),
         ('train --resume runs/x --tuned',
-         '--tuned: got it with --resume, which uses the settings of its run directory'),
+         '--tuned: cannot be used with --resume, which uses the settings of its run directory'),
         ('train --resume runs/x --env A-v0', '--env: got A-v0, but runs/x was trained on CartPole-v1'),
         ('train --resume runs/g --lr 3', '--lr: got 3.0, but it varies among the runs of runs/g'),
         ('play --run-dir runs/g',
@@ -504,7 +505,7 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
         ('play dqn --run-dir runs/x', 'runs/x/config.yaml: agent: got ppo, expected dqn, the agent of the command'),
         ('play ppo --run-dir runs/x --weights a', '--run-dir: got runs/x with --weights, expected one of the two'),
         ('evaluate ppo --weights a --checkpoint last',
-         '--checkpoint: got last without --run-dir, expected both'),
+         '--checkpoint: got last, which requires --run-dir'),
         ('evaluate --run-dir runs/x --checkpoint lost',
          '--checkpoint: got lost, expected one of best, last (did you mean last?)'),
         ('export --run-dir runs/x', '--out: got nothing, expected a directory for the policy'),

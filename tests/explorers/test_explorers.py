@@ -162,7 +162,10 @@ def test_nothing_is_left_of_explorers(launchers, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_divided_is_one_line():
-    with contextlib.closing(make('small')) as agent, pytest.raises(OptionError, match='got 9, expected 1 to 8'):
+    with (
+        contextlib.closing(make('small')) as agent,
+        pytest.raises(OptionError, match='got 9, expected at most the 8 of --n-envs'),
+    ):
         agent.fit(max_steps=100, explorers=9)
     with contextlib.closing(make('small', vector='auto')) as agent, pytest.raises(OptionError, match='one vector'):
         agent.fit(max_steps=100, explorers=2)

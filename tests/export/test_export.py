@@ -196,11 +196,11 @@ def test_a_folder_that_holds_something_is_refused_and_stays(tmp_path):
     (tmp_path / 'taken').mkdir()
     (tmp_path / 'taken' / 'file').write_text('mine')
     with pytest.raises(
-        OptionError, match=r'^out: got .*taken, which contains files, expected a folder that does not exist'
+        OptionError, match=r'^out: got .*taken, which contains files, expected a directory that does not exist'
     ):
         export(agent, 'litert', tmp_path / 'taken')
     assert (tmp_path / 'taken' / 'file').read_text() == 'mine' and os.listdir(tmp_path) == ['taken']
-    with pytest.raises(OptionError, match='is a file, expected a folder'):
+    with pytest.raises(OptionError, match='is a file, expected a directory'):
         export(agent, 'litert', tmp_path / 'taken' / 'file')
     with pytest.raises(OptionError, match='out: got nothing'):
         export(agent, 'litert')

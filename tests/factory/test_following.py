@@ -93,7 +93,7 @@ def test_a_person_follows_a_run(run, tmp_path):
         (['--follow', 'nowhere'], '--follow: there is no directory nowhere'),
         (['ppo', '--follow', 'RUN', '--run-dir', 'RUN'], '--run-dir: cannot be used with --follow'),
         (['dqn', '--follow', 'RUN'], 'agent: got ppo, expected dqn, the agent of the command'),
-        (['--run-dir', 'RUN', '--out', 'o.parquet'], '--out: got o.parquet without --follow'),
+        (['--run-dir', 'RUN', '--out', 'o.parquet'], '--out: got o.parquet, which requires --follow'),
         (['--follow', 'RUN', '--out', 'RUN/history.parquet'], 'expected a table of evaluations'),
         (['--follow', 'RUN', '--out', 'no/o.parquet'], '--out: '),
     ],

@@ -272,7 +272,7 @@ def test_other_environments_and_places_are_one_line(copied, tmp_path):
     assert np.array_equal(policy(np.ones((1, 4), np.float32))[0], policy(np.ones(4, np.float32)))
     (copied / 'checkpoints' / 'last' / POLICY_PLAN).unlink()
     for place, words in (
-        (tmp_path / 'none.tf', 'it does not exist'),
+        (tmp_path / 'none.tf', 'there is no directory or weight file'),
         (tmp_path, 'it contains no run'),
         (copied / 'checkpoints' / 'last', 'has no policy'),
     ):

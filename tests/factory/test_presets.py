@@ -1,4 +1,4 @@
-"""Tuned settings: that each fits its agent and environment, what --tuned takes of them, and what is listed."""
+"""Presets: that each fits its agent and environment, what --tuned takes of them, and what is listed."""
 
 import contextlib
 import dataclasses
@@ -100,10 +100,10 @@ def test_every_atari_game_has_the_settings_of_all(env):
     ('agent_id', 'env', 'said'),
     [
         ('ppo', 'HalfCheetah-v4', r'expected CartPole-v1, .*, every Atari game \(did you mean HalfCheetah-v5\?\)$'),
-        ('acer', 'Pendulum-v1', 'got Pendulum-v1, for which acer has no tuned settings, expected CartPole-v1, Acrobot'),
-        ('trpo', 'ALE/Pong-v5', 'got ALE/Pong-v5.*Ant-v5$'),
+        ('acer', 'Pendulum-v1', 'acer has no preset for Pendulum-v1, expected CartPole-v1, Acrobot'),
+        ('trpo', 'ALE/Pong-v5', 'no preset for ALE/Pong-v5, .*Ant-v5$'),
         # names the entry, and is no environment
-        ('dqn', 'atari', 'got atari, .*every Atari game$'),
+        ('dqn', 'atari', 'no preset for atari, .*every Atari game$'),
     ],
 )
 def test_an_environment_without_settings_is_refused_by_name(agent_id, env, said):
@@ -129,7 +129,7 @@ def test_tuned_takes_options_and_steps_and_says_them_as_one_would_type_them():
     preset = find_preset('ppo', 'CartPole-v1')
     assert options == {**preset.options, 'max_steps': 100_000, 'env': 'CartPole-v1', 'seed': 3}
     start, flags = said.split(': ')
-    assert start == 'Tuned settings (rl-baselines3-zoo)'
+    assert start == 'Preset (rl-baselines3-zoo)'
     assert typed('ppo', flags) == {**preset.options, 'max_steps': 100_000}
 
 
@@ -178,7 +178,7 @@ def test_an_initializer_is_that_of_the_network_without_a_file():
     bound = 1 / 40**0.5  # of kernel and bias of the heads, policy and critic alike
     heads = [w for w in kernels['fan_in_uniform'] if w.shape in ((40, 1), (1,)) and w.any()]
     assert len(heads) == 4 and all(abs(w).max() <= bound for w in heads) and abs(heads[0]).max() > 0.9 * bound
-    with pytest.raises(OptionError, match='got orthogonal without --net, expected both') as error:
+    with pytest.raises(OptionError, match='got orthogonal, which requires --net') as error:
         make('a2c', 'Pendulum-v1', initializer='orthogonal')
     assert error.value.name == 'initializer'
 
@@ -256,7 +256,7 @@ def test_the_command_lists_with_and_without_an_agent(folder):
     ('line', 'said'),
     [
         ('presets pppo', r'expected one of a2c, .* \(did you mean ppo\?\)'),
-        ('presets ppo dqn', 'dqn: got it after ppo, expected one agent or none'),
+        ('presets ppo dqn', 'got ppo and dqn, expected one agent or none'),
         ('presets ppo --env a', '--env: is no option of xagents presets'),
     ],
 )

@@ -204,7 +204,7 @@ def test_another_file_is_neither_continued_nor_touched(kind, path, content, reas
 @KINDS
 def test_reading_a_missing_file_names_the_nearest(kind, path):
     kind.open(path).close()
-    with pytest.raises(ValueError, match=r"'.*pp0\.parquet' does not exist \(did you mean ppo\.parquet\?\)"):
+    with pytest.raises(ValueError, match=r'there is no file .*pp0\.parquet \(did you mean ppo\.parquet\?\)'):
         kind.read(path.with_name('pp0.parquet'))
 
 

@@ -166,10 +166,10 @@ def test_the_command_line_knows_what_was_registered(capsys):
     assert execute('train', 'my-ppo', '--env', 'CartPole-v1', '--max-steps', '1', '--temper', '0') == 2
     assert capsys.readouterr().err == 'xagents train: --temper: got 0, expected a number above 0\n'
     assert execute('train', 'my-ppo', '--env', 'CartPole-v1', '--tuned') == 2
-    assert re.fullmatch(r'xagents train: --tuned: .*my-ppo has no tuned settings.*\n', capsys.readouterr().err)
+    assert re.fullmatch(r'xagents train: --tuned: .*my-ppo has no presets.*\n', capsys.readouterr().err)
     assert execute('presets') == 0 and 'my-ppo' not in capsys.readouterr().out
     assert execute('presets', 'my-ppo') == 0
-    assert 'no tuned settings' in capsys.readouterr().out
+    assert 'no presets' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('name', ['My', 'a_b', '-a', 'a--b', 'a-', '1a', '', 'é', '../a', 3])
@@ -370,9 +370,7 @@ def test_what_is_no_network_is_refused(tmp_path, monkeypatch):
     refused('model: got inputs [(1,)] and outputs [9, 9], expected', make, 'ppo', model='wide')
     refused('network: a got a int, expected a path', xagents.register_network, 'a', 3)
     refused('must have the arguments input_shape and output_units', xagents.register_network, 'a', lambda shape: None)
-    refused(
-        'model: wid: there is no such file, expected a .cfg file or one of broken, none, wide', make, 'ppo', model='wid'
-    )
+    refused('model: there is no file wid, expected a .cfg file or one of broken, none, wide', make, 'ppo', model='wid')
     (tmp_path / 'wide').write_text('[nonsense]\n')
     refused('model: wide: section: got', make, 'ppo', model='wide')  # a file wins
 

@@ -130,7 +130,7 @@ def test_a_set_is_old_or_new_at_every_point_of_death(tmp_path, monkeypatch):
     [
         (lambda p: (p / 'a.tf.index').write_bytes(b''), 'damaged'),
         (lambda p: (p / 'a.tf.data-00000-of-00001').write_bytes(b'xx'), 'damaged'),
-        (lambda p: (p / 'a.tf.index').unlink(), 'no checkpoint'),
+        (lambda p: (p / 'a.tf.index').unlink(), 'no weight file'),
         (lambda p: (p / 'a.tf.state.npz').write_bytes(b'xx'), 'not readable'),
     ],
 )
@@ -152,9 +152,9 @@ def test_damaged_files_are_one_line_that_names_them(tmp_path, damage, message):
             {'weights': ['a.tf'], 'agent_id': 'dqn'},
             r'got a.tf of small with .*, expected the networks of dqn: model \(q\)',
         ),
-        ({'weights': ['b.tf']}, r'no checkpoint .*did you mean a.tf'),
+        ({'weights': ['b.tf']}, r'no weight file .*did you mean a.tf'),
         ({'checkpoints': ['a.h5']}, r'did you mean .*a.weights.h5'),
-        ({'checkpoints': ['nowhere/a.tf']}, 'does not exist'),
+        ({'checkpoints': ['nowhere/a.tf']}, 'there is no directory'),
     ],
 )
 def test_foreign_and_missing_checkpoints(given, message, folder):

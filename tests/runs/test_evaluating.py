@@ -331,8 +331,8 @@ def test_nothing_is_left_of_a_run_that_ends():
 @pytest.mark.parametrize(
     ('words', 'message'),
     [
-        ('--eval-async', '--eval-async: got it without --eval-frequency, expected both'),
-        ('--eval-delay 3', '--eval-delay: got 3 without --eval-async, expected both'),
+        ('--eval-async', '--eval-async: requires --eval-frequency'),
+        ('--eval-delay 3', '--eval-delay: got 3, which requires --eval-async'),
         ('--eval-frequency 9 --eval-async --eval-delay 0', '--eval-delay: got 0, expected a whole number at least 1'),
     ],
 )

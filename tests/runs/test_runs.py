@@ -265,7 +265,7 @@ def test_one_of_two_options_that_exclude_each_other_replaces_a_saved_one(tmp_pat
     assert agent.options.minibatch_size is None and agent.minibatches.per_pass == 2
     for given, size in (({}, 16), ({'minibatch_size': 8}, 8)):
         assert xagents.make('small', weights=[path], **given).options.minibatch_size == size
-    with pytest.raises(OptionError, match='cannot be used with mini_batches'):
+    with pytest.raises(OptionError, match='cannot be used with --mini-batches'):
         make(minibatch_size=16, mini_batches=2)
     # the settings of a run have both, one of them with its default
     folder = str(tmp_path / 'run')
@@ -358,7 +358,7 @@ def test_an_agent_with_only_train_step_runs():
         ({'gama': 0.9}, r'gama.*did you mean gamma'),
         ({'gamma': 2}, 'gamma: got 2'),
         ({'mini_batches': 1000}, 'mini_batches: got 1000'),
-        ({'checkpoints': ['a.tf', 'b.tf']}, 'expected 1: one for each'),
+        ({'checkpoints': ['a.tf', 'b.tf']}, 'expected 1: model'),
     ],
 )
 def test_wrong_options_are_named_with_the_nearest(given, message):

@@ -332,7 +332,7 @@ def test_what_cannot_be_drawn_is_refused_before_the_run(envs, reason, tmp_path):
 
 
 def test_videos_need_a_run_folder(trained, folder):
-    problem = 'got 60 without --run-dir, expected both'
+    problem = 'got 60, which requires --run-dir'
     line = 'train ppo --env CartPole-v1 --max-steps 200 --video-frequency 60'
     assert execute(*line.split()) == (2, '', f'xagents train: --video-frequency: {problem}\n')
     with pytest.raises(OptionError) as error:

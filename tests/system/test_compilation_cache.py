@@ -140,7 +140,7 @@ def test_a_folder_that_others_may_write_to_is_refused_with_a_word(cache, mode):
     cache.chmod(mode)
     said = enable_cache()
     assert said == f'compiled programs are not cached: other users can write to {cache} (chmod 700 it, or set ' \
-        'XAGENTS_CACHE to another folder)'  # fmt: skip
+        'XAGENTS_CACHE to another directory)'  # fmt: skip
     assert cache_summary().startswith(f'not cached: other users can write to {cache}')
     assert not list(cache.iterdir()) and 'TF_XLA_FLAGS' not in os.environ
 

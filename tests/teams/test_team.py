@@ -110,7 +110,7 @@ def test_the_map_changes_while_they_learn():
         with pytest.raises(OptionError, match='policies: map: got nobody, expected up, down'):
             three.fit(max_steps=1000)
         three.map.update(a='up', c='up')
-        with pytest.raises(OptionError, match='map: down would play for nobody'):
+        with pytest.raises(OptionError, match='map: no agent is assigned to down'):
             three.fit(max_steps=1000)
 
 

@@ -266,7 +266,7 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
         ('--population 4 --lr 1e-4 1e-2', '--out: got nothing with --population'),
         ('--population 4 --out o', '--population: nothing is searched'),
         ('--population 4 --lr 1e-4 1e-2 --n-trials 3 --out o', '--n-trials: applies to trials'),
-        ('--exploit 0.3 --lr 1e-4 1e-2', '--exploit: got a value without --population'),
+        ('--exploit 0.3 --lr 1e-4 1e-2', '--exploit: got 0.3, which requires --population'),
         ('--population 4 --lr 1e-4 1e-2 --exploit 0.6 --out o', '--exploit: got 0.6, expected'),
         ('--population 4 --optimizer adam rmsprop --out o', '--optimizer: got several values'),
         (

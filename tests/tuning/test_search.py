@@ -121,7 +121,7 @@ def test_what_is_not_given_is_neither_fixed_nor_searched():
         ('ppo --epsilon-decay-steps 10 20', '--epsilon-decay-steps: is no option of xagents tune ppo, but of dqn'),
         ('dqn --target-reward 5', '--target-reward: is no option of xagents tune dqn, but of xagents train'),
         ('ppo --pruner medan', '--pruner: got medan, expected one of .*did you mean median'),
-        ('ppo --minibatch-size 32 64 --mini-batches 4', '--minibatch-size: cannot be used with mini_batches'),
+        ('ppo --minibatch-size 32 64 --mini-batches 4', '--minibatch-size: cannot be used with --mini-batches'),
         ('dqn --buffer-max-size 50 --buffer-initial-size 60 90', '--buffer-initial-size: got .*--buffer-max-size'),
         ('acer --buffer-batch-size 32', '--buffer-batch-size: '),
         ('ppo --learning-starts 5', '--learning-starts: is no option'),

@@ -174,7 +174,7 @@ def test_a_journal_torn_in_its_very_first_entry_begins_anew(tmp_path):
         ('redis://h', ['sqlite:///FILE, postgresql://', 'journal:FILE']),
         ('sqlite://a.db', ['three slashes']),
         ('sqlite:///:memory:', ['expected sqlite:///FILE']),
-        ('sqlite:///missing/a.db', ['missing/a.db', 'mkdir -p']),
+        ('sqlite:///missing/a.db', ['/missing', 'mkdir -p']),
         ('sqlite:////proc/a.db', ['/proc is not writable']),
         ('journal://a.log', ['expected journal:FILE']),
         ('postgresql://h:port/d', ['is not the URL']),
@@ -264,7 +264,7 @@ def test_files_that_are_something_else_are_refused_and_left_alone(tmp_path):
 def test_a_missing_file_is_only_made_when_it_is_asked_for(tmp_path):
     for scheme in ('sqlite:///', 'journal:'):
         (tmp_path / 'study.db').touch()
-        refused(f'{scheme}{tmp_path}/studi.db', 'does not exist', 'did you mean study.db?', create=False)
+        refused(f'{scheme}{tmp_path}/studi.db', 'there is no file', 'did you mean study.db?', create=False)
         assert os.listdir(tmp_path) == ['study.db']
 
 

@@ -156,10 +156,10 @@ def test_a_study_of_two_tiny_trials(in_real_worker, work, capsys):
         ('dqn --env Pendulum-v1', '--env: Pendulum-v1 has Box actions, dqn accepts Discrete ones'),
         ('ppo --env CartPole-v1 --env-kwargs no=1', "--env-kwargs: CartPole-v1 takes no 'no'"),
         ('ppo --env CartPole-v1 --sde false true', '--sde: got true, but CartPole-v1 has actions of Discrete(2)'),
-        ('ppo --env CartPole-v1 --model none.cfg', '--model: none.cfg: cannot be read'),
-        ('ppo --env CartPole-v1 --checkpoints none/ppo.tf', '--checkpoints: the folder of none/'),
+        ('ppo --env CartPole-v1 --model none.cfg', '--model: there is no file none.cfg'),
+        ('ppo --env CartPole-v1 --checkpoints none/ppo.tf', '--checkpoints: there is no directory '),
         ('ppo --env CartPole-v1 --checkpoints a.tf b.tf', '--checkpoints: got 2 paths'),
-        ('ppo --env CartPole-v1 --weights none.tf', '--weights: there is no checkpoint none.tf'),
+        ('ppo --env CartPole-v1 --weights none.tf', '--weights: there is no weight file none.tf'),
     ],
 )
 def test_what_only_a_worker_can_tell_is_refused_before_anything_is_written(line, said, in_real_worker, work, capsys):
@@ -337,8 +337,8 @@ def test_training_takes_the_best_trial_of_a_study(study_of_a2c, work, eager, mon
         ('ppo --from-study s --storage journal:s.log', '--from-study: got s, which is a study of a2c'),
         ('a2c --from-study t --storage journal:s.log', '--from-study: got t, expected s'),
         ('a2c --from-study s --storage journal:none.log', '--storage: '),
-        ('a2c --from-study s', '--from-study and --storage: got one of them'),
-        ('a2c --env CartPole-v1 --max-steps 5 --storage journal:s.log', '--from-study and --storage: got one'),
+        ('a2c --from-study s', '--from-study: got s, which requires --storage'),
+        ('a2c --env CartPole-v1 --max-steps 5 --storage journal:s.log', '--storage: got journal:s.log, which requires'),
         ('a2c --from-study s --storage journal:s.log --tuned', '--from-study: got s with --tuned'),
     ],
 )

@@ -394,7 +394,7 @@ class BaseAgent:
     def train_iter(self, recipe: Recipe | None = None, **run: Any) -> Generator[dict[str, float], None, None]:
         """Train, one iteration at a time.
 
-        A second call continues the training, and closes the generator of the first.
+        A second call continues training, and closes the generator of the first.
 
         Args:
             recipe: the stages; `recipe()` when not given.

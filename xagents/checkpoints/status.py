@@ -41,7 +41,7 @@ def check_run(name: str, folder: str | os.PathLike[str]) -> None:
     if is_run(folder):
         return
     if not Path(folder).is_dir():
-        raise OptionError(name, f'there is no {folder}')
+        raise OptionError(name, f'there is no directory {folder}')
     what = 'a group of runs, expected one of them' if is_group(folder) else 'without a run, expected a run directory'
     raise OptionError(name, f'got {folder}, {what}')
 

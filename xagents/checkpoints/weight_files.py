@@ -44,7 +44,7 @@ def check_paths(name: str, paths: Sequence[str], models: Sequence[str]) -> None:
     if not models:
         raise ValueError(f'{flag}: got {" ".join(paths)}, but the agent has no network, expected --run-dir')
     if len(paths) != len(models):
-        raise ValueError(f'{flag}: got {len(paths)} paths, expected {len(models)}: one for each of {", ".join(models)}')
+        raise ValueError(f'{flag}: got {len(paths)} paths, expected {len(models)}: {", ".join(models)}')
     if len(set(paths)) != len(paths):
         raise ValueError(f'{flag}: got {" ".join(paths)}, expected different paths')
     if name == 'weights':
@@ -71,7 +71,7 @@ def check_weights_exist(paths: Sequence[str]) -> None:
         if not weights_exist(path, paths[0]):
             folder = Path(path).parent
             names = {p.name.removesuffix('.index') for p in folder.glob('*')} if folder.is_dir() else set()
-            raise ValueError(f'--weights: there is no checkpoint {path}{did_you_mean(Path(path).name, names)}')
+            raise ValueError(f'--weights: there is no weight file {path}{did_you_mean(Path(path).name, names)}')
 
 
 def weights_exist(path: str, first: str | None = None) -> bool:

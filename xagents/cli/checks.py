@@ -15,13 +15,21 @@ from xagents.explorers.addresses import parse_address
 from xagents.explorers.keys import read_key
 from xagents.factory.pretrained import find_pretrained
 from xagents.options.environment import NO_ENVIRONMENT
-from xagents.options.errors import GivenOptions, InputError, OptionError, as_input_errors, did_you_mean, format_value
+from xagents.options.errors import (
+    GivenOptions,
+    InputError,
+    OptionError,
+    as_input_errors,
+    did_you_mean,
+    format_value,
+    requires,
+)
 from xagents.options.runs import NO_DATASET
 from xagents.registry.agents import find_agent
 from xagents.system.file_names import CONFIG_MISSING, GROUP, LOCK, has_checkpoints
 from xagents.system.paths import check_parent
 
-NO_AGENT = 'got nothing, expected the paths of --checkpoints of a training, or --run-dir'
+NO_AGENT = 'got nothing, expected the paths of --checkpoints of a training run, or --run-dir'
 SHELLS = ('bash', 'zsh', 'fish')
 # options for a new run, which cannot be used with --resume
 NEW_RUN_OPTIONS = ('run_dir', 'config', 'weights', 'tuned', 'from_study', 'storage', 'seeds', 'print_config')
@@ -37,8 +45,8 @@ def check_train(agent_id: str, given: GivenOptions) -> None:
         return
     for name in NEW_RUN_OPTIONS:
         if value := given.get(name):
-            got = 'it' if value is True else _typed(value)
-            raise OptionError(name, f'got {got} with --resume, which uses the settings of its run directory')
+            got = 'cannot be used' if value is True else f'got {_typed(value)}'
+            raise OptionError(name, f'{got} with --resume, which uses the settings of its run directory')
 
 
 def _typed(value: Any) -> str:
@@ -79,7 +87,7 @@ def _why_no_run(folder: str) -> str:
         return f'{shown} contains no run yet: it was killed before it began; repeat the first command'
     if os.path.exists(folder):
         what = 'contains no run' if os.path.isdir(folder) else 'is a file'
-        return f'{shown} {what}, expected the --run-dir of a training'
+        return f'{shown} {what}, expected the --run-dir of a training run'
     parent = os.path.dirname(os.path.normpath(folder))
     siblings = os.scandir(parent or '.') if os.path.isdir(parent or '.') else ()
     folders = [os.path.join(parent, entry.name) for entry in siblings if entry.is_dir()]
@@ -97,7 +105,7 @@ def check_agent_source(agent_id: str, given: GivenOptions) -> None:
     if 'weights' not in given:
         raise OptionError('weights', NO_AGENT)
     if 'checkpoint' in given:
-        raise OptionError('checkpoint', f'got {given["checkpoint"]} without --run-dir, expected both')
+        raise requires('checkpoint', given['checkpoint'], '--run-dir')
 
 
 def check_policy_source(agent_id: str, given: GivenOptions) -> None:
@@ -116,7 +124,7 @@ def check_evaluate(agent_id: str, given: GivenOptions) -> None:
     """Refuse options that conflict with `--follow`. Without it, refuse what `check_policy_source` refuses."""
     if 'follow' not in given:
         if 'out' in given:
-            raise OptionError('out', f'got {given["out"]} without --follow, expected both')
+            raise requires('out', given['out'], '--follow')
         return check_policy_source(agent_id, given)
     for name in ('weights', 'run_dir', 'pretrained', 'checkpoint', 'action_idx'):
         if name in given:
@@ -188,15 +196,15 @@ def check_completion(names: list[str], given: GivenOptions) -> None:
 
 def _check_one(names: list[str], admitted: str) -> None:
     if len(names) > 1:
-        raise InputError(f'{format_value(names[1])}: got it after {format_value(names[0])}, expected {admitted}')
+        raise InputError(f'got {format_value(names[0])} and {format_value(names[1])}, expected {admitted}')
 
 
 def check_explore(paths: list[str], given: GivenOptions) -> None:
     """Refuse a command line without exactly one address of a learner, or without its key."""
     if len(paths) != 1:
         got = ' and '.join(map(format_value, paths)) or 'no address'
-        raise InputError(f'got {got}, expected one HOST:PORT, the address of a training with --cluster')
+        raise InputError(f'got {got}, expected one HOST:PORT, the address of a training run with --cluster')
     parse_address('address', paths[0])
     if 'cluster_key' not in given:
-        raise OptionError('cluster_key', 'got nothing, expected a copy of the file that the training has written')
+        raise OptionError('cluster_key', 'got nothing, expected a copy of the file that the training run has written')
     read_key(given['cluster_key'])

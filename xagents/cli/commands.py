@@ -84,7 +84,7 @@ _COMMANDS = (
     ),
     Command(
         'explore',
-        'Run environments on this machine for a training on another machine',
+        'Run environments on this machine for a training run on another machine',
         ('HOST:PORT --explorers N --cluster-key FILE [options]',),
         (('Explore', options.ExploreOptions),),
         'explore:explore',
@@ -120,7 +120,7 @@ _COMMANDS = (
     ),
     Command(
         'presets',
-        'List tuned settings with their scores, and trained policies',
+        'List presets with their scores, and trained policies',
         ('[<agent>]',),
         (('Session', options.PresetsOptions),),
         'list_commands:presets',

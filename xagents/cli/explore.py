@@ -1,4 +1,4 @@
-"""`xagents explore`: local processes collect for a training on another machine. TensorFlow is not loaded."""
+"""`xagents explore`: local processes collect for a training run on another machine. TensorFlow is not loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xagents.system.interruption import exit_by_signal, handle_signals
 
 
 def explore(paths: list[str], given: GivenOptions, line: str) -> str:
-    """Run explorers until the training ends, and return the closing line."""
+    """Run explorers until the training run ends, and return the closing line."""
     options = ExploreOptions.resolve(given)
     assert options.cluster_key is not None
     n_explorers = options.explorers or os.cpu_count() or 1

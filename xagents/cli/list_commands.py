@@ -1,4 +1,4 @@
-"""The commands that print or plot: runs, curves, data sets, tuned settings, the completion script of a shell."""
+"""The commands that print or plot: runs, curves, data sets, presets, the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def datasets(wanted: list[str], given: GivenOptions, line: str) -> str:
 
 
 def presets(names: list[str], given: GivenOptions, line: str) -> str:
-    """Return the page of tuned settings."""
+    """Return the page of presets."""
     return presets_page(names[0] if names else None)
 
 

@@ -1,4 +1,4 @@
-"""The page of `xagents presets`: a table of tuned settings per agent, with published and measured scores."""
+"""The page of `xagents presets`: a table of presets per agent, with published and measured scores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEGEND = (
 
 
 def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
-    """Return the list of tuned settings of an agent, or of all agents with one line for all Atari games.
+    """Return the list of presets of an agent, or of all agents with one line for all Atari games.
 
     Args:
         agent_id: id of an agent; None for all.
@@ -40,7 +40,7 @@ def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
     presets = {name: list_presets(name) for name in (BUILTIN_AGENTS if agent_id is None else [agent_id])}
     if agent_id is not None:
         if not presets[agent_id]:
-            return f'{agent_id} has no tuned settings.'
+            return f'{agent_id} has no presets.'
         # one line for each game with a published score, then one line for all other games
         presets = {agent_id: [one for p in presets[agent_id] for one in (*map(p.for_game, p.games), p)]}
     rows = {name: [(_cells(preset), preset_source(preset)) for preset in group] for name, group in presets.items()}

@@ -1,4 +1,4 @@
-"""Completing the options of `train` from a file, tuned settings or a study."""
+"""Completing the options of `train` from a file, a preset or a study."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from xagents.config.configuration import Configuration, check_config, read_confi
 from xagents.factory.defaults import add_suggested_options, apply_tuned_settings
 from xagents.options.declaration import effective_options
 from xagents.options.environment import NET_ONLY_OPTIONS
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, requires
 from xagents.registry.agents import Entry, find_agent
+from xagents.tuning.storages import mask_password
 
 # pairs of options: one on the command line excludes the other one in the file
 EXCLUSIVE = (('seed', 'seeds'), ('tuned', 'from_study'), ('tuned', 'storage'))
@@ -37,7 +38,7 @@ class ResolvedOptions(NamedTuple):
 def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
     """Add the options of --config, --from-study and --tuned to the options on the command line.
 
-    If the environment or the weights vary in a grid, tuned settings are added later, for each point of the grid.
+    If the environment or the weights vary in a grid, presets are added later, for each point of the grid.
 
     Args:
         agent_id: id of the agent.
@@ -55,8 +56,9 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
     grid = {**grid, **_seeds(options, grid)}
     if 'from_study' in options and options.get('tuned'):
         raise OptionError('from_study', f'got {options["from_study"]} with --tuned, expected one of the two')
-    if len({'from_study', 'storage'} & options.keys()) == 1:
-        raise ValueError('--from-study and --storage: got one of them, expected both: a study and its storage')
+    for name, flag in (('from_study', '--storage'), ('storage', '--from-study')):
+        if name in options and flag[2:].replace('-', '_') not in options:
+            raise requires(name, mask_password(options[name]), flag)
     study, storage = options.pop('from_study', None), options.pop('storage', None)
     wants_tuned = options.pop('tuned', False)
     completed = options

@@ -8,7 +8,7 @@ from typing import Any
 
 from xagents.checkpoints.status import check_new_run_directory, is_group
 from xagents.cli import grid
-from xagents.cli.checks import check_complete
+from xagents.cli.checks import check_complete, check_run
 from xagents.cli.resolve import ResolvedOptions, resolve
 from xagents.config.configuration import COMMAND_LINE_ONLY, default_line, read_config_file, settings_file, to_yaml
 from xagents.factory.defaults import resolve_with_record as resolved_options
@@ -110,6 +110,7 @@ def _resume(agent_id: str, given: GivenOptions, line: str) -> None:
     folder = given['resume']
     options = {name: value for name, value in given.items() if name not in ('resume', *COMMAND_OPTIONS)}
     with as_input_errors():
+        check_run('resume', folder)
         saved = read_config_file(settings_file(folder), agent_id)  # refuses a run of another agent
         env = saved.options.get('env')
         if 'env' in given and given['env'] != env and 'env' not in saved.grid:

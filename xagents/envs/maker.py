@@ -137,7 +137,7 @@ class EnvMaker:
         if isinstance(error, TypeError) and 'unexpected keyword argument' in str(error):
             wrong = str(error).split("'")[1] if "'" in str(error) else one_line(error)
             found = parameters_of(entry) or getattr(self.source, 'parameters', [])
-            known = [name for name in found if name not in ('self', 'kwargs')]
+            known = [name for name in found if name not in ('self', 'kwargs', 'render_mode')]
             hint = f', expected {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
             raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{hint}') from error
         expected = isinstance(error, ImportError | gymnasium.error.Error | OptionError)

@@ -50,6 +50,8 @@ def read_key(path: str) -> ClusterKey:
     """
     try:
         data = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise OptionError('cluster_key', f'there is no file {path}') from None
     except OSError as error:
         raise OptionError('cluster_key', f'{path} cannot be read ({error.strerror})') from error
     found = parse_key(data)

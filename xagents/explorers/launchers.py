@@ -13,7 +13,7 @@ from xagents.explorers.cluster_launcher import ClusterEndpoint, cluster_launcher
 from xagents.explorers.keys import make_key, read_key
 from xagents.explorers.local_launcher import local_launcher
 from xagents.explorers.ray_launcher import check_ray, ray_launcher
-from xagents.options.errors import OptionError
+from xagents.options.errors import requires
 from xagents.options.runs import RunOptions
 
 # value of --cluster for explorers on this machine, the default
@@ -29,10 +29,10 @@ def check_cluster(options: RunOptions) -> None:
     cluster = options.cluster or LOCAL
     if cluster == LOCAL:
         if options.cluster_key is not None and options.cluster is None:
-            raise OptionError('cluster_key', f'got {options.cluster_key} without --cluster, expected both')
+            raise requires('cluster_key', options.cluster_key, '--cluster')
         return
     if options.explorers is None:
-        raise OptionError('cluster', f'got {options.cluster} without --explorers, expected the number of explorers')
+        raise requires('cluster', options.cluster, '--explorers')
     if _is_ray(cluster):
         check_ray(cluster)
     else:
@@ -40,7 +40,7 @@ def check_cluster(options: RunOptions) -> None:
     if options.cluster_key is not None:
         read_key(options.cluster_key)
     elif options.run_dir is None:
-        raise OptionError('cluster', f'got {options.cluster} without a key, expected --cluster-key or --run-dir')
+        raise requires('cluster', options.cluster, '--cluster-key or --run-dir')
 
 
 def open_launcher(

@@ -183,7 +183,7 @@ class Membership:
             self._fill_free_shards()
 
     def release_workers(self) -> None:
-        """Tell all workers to end."""
+        """Send each worker the message to end."""
         for link in [*self._spare, *(shard.link for shard in self._shards if shard.link is not None)]:
             link.send(pack('end', {}))
 

@@ -139,7 +139,7 @@ class WorkerPool:
         return self._membership.n_lost
 
     def release_workers(self) -> None:
-        """Tell all workers to end."""
+        """Send each worker the message to end."""
         self._membership.release_workers()
 
     # state of the environments

@@ -122,7 +122,7 @@ def check_out(out: str | Path) -> Path:
     Raises:
         OptionError: if the folder is not empty or cannot be created.
     """
-    expected = 'expected a folder that does not exist yet, or is empty'
+    expected = 'expected a directory that does not exist yet, or is empty'
     if not str(out):
         raise OptionError('out', f'got nothing, {expected}')
     check_folder('out', out)

@@ -1,1 +1,1 @@
-"""Agents from options, from run directories and from weights; tuned settings and pretrained policies."""
+"""Agents from options, from run directories and from weights; presets and pretrained policies."""

@@ -1,6 +1,6 @@
 """The sources of options and their order of precedence. Does not load TensorFlow.
 
-The precedence, highest first: the command line, a configuration file, tuned settings and studies, options saved with
+The precedence, highest first: the command line, a configuration file, presets and studies, options saved with
 weights, defaults. An option that the user sets also wins over an option of another source that would replace it.
 """
 
@@ -105,7 +105,7 @@ def add_suggested_options(
     Args:
         entry: the registry entry of the agent.
         given: the options that the user set.
-        suggested: options of tuned settings or of a study.
+        suggested: options of a preset or of a study.
         networks: whether the run starts from weights that contain their networks. If so, suggested options of
             networks are ignored.
 
@@ -123,15 +123,15 @@ def add_suggested_options(
 
 
 def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Complete options with the tuned settings for the agent and the environment, `max_steps` included.
+    """Complete options with the preset for the agent and the environment, `max_steps` included.
 
     Without `env`, the environment is the one saved with `weights`, or the one of the data set.
 
     Returns:
-        All options, and one line that lists the tuned settings that were used.
+        All options, and one line that lists the settings of the preset that were used.
 
     Raises:
-        OptionError: if there is no environment, or no tuned settings for the agent and the environment.
+        OptionError: if there is no environment, or no preset for the agent and the environment.
         ValueError: for weights that cannot be read.
     """
     entry = find_agent(agent_id)
@@ -140,11 +140,11 @@ def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[
     if env is None and given.get('dataset') is not None:
         env = dataset_environment_options(given)['env']
     if env is None:
-        raise OptionError('env', 'got nothing, expected the id of an environment that has tuned settings')
+        raise OptionError('env', 'got nothing, expected the id of an environment that has a preset')
     preset = find_preset(agent_id, env)
     suggested = {**preset.options, 'max_steps': preset.max_steps}
     options, flags = add_suggested_options(entry, given, suggested, networks=bool(record.get('networks')))
-    return options, f'Tuned settings ({preset.source_name}): {flags}'
+    return options, f'Preset ({preset.source_name}): {flags}'
 
 
 def dataset_environment_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def dataset_environment_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_grid_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of one run of a grid. `tuned` is replaced by the tuned settings for the run's environment."""
+    """Return the options of one run of a grid. `tuned` is replaced by the preset for the run's environment."""
     options = dict(options)
     return apply_tuned_settings(agent_id, options)[0] if options.pop('tuned', False) else options
 

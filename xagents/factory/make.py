@@ -26,7 +26,7 @@ from xagents.networks.cfg import dense_network, parse_network
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
 from xagents.options.declaration import declared_options, resolve_aliases, to_flags
 from xagents.options.environment import NET_ONLY_OPTIONS, NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, requires
 from xagents.options.runs import RunOptions
 from xagents.options.settings import Settings
 from xagents.registry.agents import TEAM_ENTRY, Entry, NetworkRole, find_agent
@@ -316,7 +316,8 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
         raise OptionError('net', f'got {network.net}, but {entry.id} has no network')
     for name in given:
         if network.net:
-            raise OptionError('net', f'got {network.net} with {name} {models[name]}, expected one of the two')
+            flag = '--' + name.replace('_', '-')
+            raise OptionError('net', f'got {network.net} with {flag} {models[name]}, expected one of the two')
         read_network(models[name], name)
     shares = entry.variant is not None and entry.variant.option == 'shared_network'
     if network.shared_network and not shares:
@@ -325,7 +326,7 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
         raise OptionError('shared_network', f'cannot be used with {models[given[0]]}: the file sets the shared layers')
     for name in NET_ONLY_OPTIONS:
         if (value := getattr(network, name)) and not network.net:
-            raise OptionError(name, f'got {value} without --net, expected both: it applies to the layers of --net')
+            raise requires(name, value, '--net')
 
 
 def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: list[Any]) -> Any:

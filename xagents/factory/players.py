@@ -40,7 +40,7 @@ class PolicyPlayer:
         envs: the environments.
         trained: the policy and its statistics.
         seed: the seed of the random streams.
-        steps: environment steps of the training.
+        steps: environment steps of the training run.
         creation: options that made the environments, by name.
     """
 

@@ -38,5 +38,7 @@ def policy(path: str | os.PathLike[str], checkpoint: str | None = None) -> Train
     if is_run(path) or is_checkpoint(location) or weight_files.weights_exist(str(location)):
         raise ValueError(f'{path} has no policy that acts without TensorFlow: use xagents.load or xagents.make')
     names = [other.name for other in location.parent.glob('*')] if location.parent.is_dir() else []
-    what = 'it contains no run and no checkpoint' if location.is_dir() else 'it does not exist'
-    raise ValueError(f'path: got {str(path)!r}, but {what}{did_you_mean(location.name, names)}')
+    hint = did_you_mean(location.name, names)
+    if location.is_dir():
+        raise ValueError(f'path: got {path}, but it contains no run and no checkpoint{hint}')
+    raise ValueError(f'path: there is no directory or weight file {path}{hint}')

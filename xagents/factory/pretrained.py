@@ -28,11 +28,11 @@ class PretrainedPolicy:
         folder: the folder of its files, which `xagents.policy` reads.
         agent: the id of the agent that learned the policy.
         env: the id of the environment.
-        steps: the number of environment steps of the training.
-        seed: the seed of the training.
+        steps: the number of environment steps of the training run.
+        seed: the seed of the training run.
         command: the command that trained the policy.
-        date: the date on which the training started.
-        versions: the versions of the packages used in the training, by package name.
+        date: the date on which the training run started.
+        versions: the versions of the packages used in the training run, by package name.
         score: `mean`, `std`, `min`, `max` and `length` of `episodes` greedy episodes, played with `--seed` `seed`.
         first: the same statistics for the first episode of each environment.
     """

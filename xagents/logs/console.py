@@ -189,7 +189,7 @@ def _explorers_hint(spent: Seconds, waits: bool, explorers: int) -> str:
     collecting, learning = (sum(spent.get(name, 0.0) for name in side) for side in SIDES)
     full = math.ceil(explorers * collecting / learning) if learning else explorers
     if not waits or full <= explorers:
-        return 'The learner is full: more explorers will not help.'
+        return 'Learning is the bottleneck: more explorers will not help.'
     return f'The learner waits: more explorers help, up to about {full}.'
 
 

@@ -78,7 +78,7 @@ def read_table(path: Path, noun: str) -> pa.Table:
 
     if not path.exists():
         similar = did_you_mean(path.name, [entry.name for entry in path.parent.glob('*.parquet')])
-        raise ValueError(f"the {noun} '{path}' does not exist{similar}")
+        raise ValueError(f'there is no file {path}{similar}')
     tail = b''
     try:
         if path.is_dir():

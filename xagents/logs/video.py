@@ -152,4 +152,4 @@ def _check_target(what: str, path: Path, ending: str) -> None:
     if path.suffix.lower() != ending:
         raise ValueError(f"{what}: got '{path}', expected a path that ends in {ending}")
     if not path.parent.is_dir():
-        raise ValueError(f"{what}: got '{path}', but the folder '{path.parent}' does not exist")
+        raise ValueError(f'{what}: got {path}, but there is no directory {path.parent}')

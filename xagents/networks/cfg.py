@@ -97,6 +97,8 @@ def parse_network(path: str | Path) -> NetworkDescription:
     where = one_line(path)
     try:
         text = Path(path).read_text(encoding='utf-8-sig')
+    except FileNotFoundError:
+        raise ValueError(f'there is no file {where}') from None
     except OSError as error:
         raise ValueError(f'{where}: cannot be read: {error.strerror}') from None
     except UnicodeDecodeError:

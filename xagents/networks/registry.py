@@ -106,7 +106,7 @@ def read_network(value: str, option: str) -> NetworkDescription | NetworkFunctio
         if found is None:
             names = ', '.join(network_registry.names())
             expected = f', expected a .cfg file or one of {names}' if names else ''
-            raise OptionError(option, f'{value}: there is no such file{expected}')
+            raise OptionError(option, f'there is no file {value}{expected}')
         if isinstance(found, NetworkFunction):
             return found
         path = found

@@ -7,7 +7,7 @@ import secrets
 from typing import ClassVar, Literal
 
 from xagents.options.declaration import Options, choice, count, decay_rate, fraction, option, positive, weight
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, requires
 
 
 @dataclasses.dataclass
@@ -56,7 +56,7 @@ class AgentOptions(Options):
         for name in names:
             value = getattr(self, name)
             if not getattr(self, switch) and value != type(self).__dataclass_fields__[name].default:
-                raise OptionError(name, f'got {str(value).lower()} without --{switch}, expected both')
+                raise requires(name, value, f'--{switch}')
 
     def draw_seed(self) -> int:
         """Return the seed; draw one if none was given."""

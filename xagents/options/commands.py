@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 from xagents.options.declaration import Options, count, dataset_name, file, folder, fraction, named, option, path
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, requires
 
 # options of `tune` that apply to trials and not to a population
 TRIAL_ONLY_OPTIONS = (
@@ -97,7 +97,7 @@ class TuneOptions(Options):
         if self.population is None:
             for name in ('exploit_steps', 'exploit', 'perturb', 'resample'):
                 if name in self.given_names:
-                    raise OptionError(name, 'got a value without --population, expected both')
+                    raise requires(name, getattr(self, name), '--population')
             return
         for name in TRIAL_ONLY_OPTIONS:
             if name in self.given_names:

@@ -275,8 +275,9 @@ class Options:
         values = resolve_aliases(given or {}, known, 'here')
         checked = {name: known[name].check(value) for name, value in values.items()}
         for name in checked:
-            if known[name].replaces in checked and checked[name] is not None:
-                raise OptionError(name, f'cannot be used with {known[name].replaces}, expected one of the two')
+            other = known[name].replaces
+            if other in checked and checked[name] is not None:
+                raise OptionError(name, f'cannot be used with {known[other].flag}, expected one of the two')
         options = cls(**checked)
         options.given_names = frozenset(checked)
         options.check()

@@ -10,7 +10,7 @@ from xagents.options.declaration import Options, choice, count, option
 
 # options that require --net
 NET_ONLY_OPTIONS = ('activation', 'initializer')
-NO_ENVIRONMENT = "got nothing, expected an id of Gymnasium's, such as CartPole-v1"
+NO_ENVIRONMENT = 'got nothing, expected a Gymnasium id, such as CartPole-v1'
 
 
 @dataclasses.dataclass

@@ -23,6 +23,18 @@ class OptionError(ValueError):
         self.problem = problem
 
 
+def requires(name: str, value: Any, flags: str) -> OptionError:
+    """Return the error for an option that is given without another one that it requires.
+
+    Args:
+        name: the option's Python name.
+        value: the given value; True for a switch.
+        flags: the flags of the required options, as text.
+    """
+    got = '' if value is True else f'got {format_value(value)}, which '
+    return OptionError(name, f'{got}requires {flags}')
+
+
 def format_value(value: Any) -> str:
     """Return the text of a value for a message: one line of at most 120 characters."""
     if isinstance(value, str):

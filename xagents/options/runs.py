@@ -7,7 +7,7 @@ import dataclasses
 import os
 
 from xagents.options.declaration import Options, count, dataset_name, file, folder, named, option, path, steps
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, requires
 
 # problem of an agent that learns only from data sets; the field is its id
 NO_DATASET = 'got nothing: {} learns only from a data set, xagents datasets lists them'
@@ -27,7 +27,7 @@ class RunControlOptions(Options):
         None, 'seconds after which the run stops; larger values train longer', above=0, metavar='SECONDS'
     )
     eval_frequency: int | None = steps(
-        'steps between evaluations, whose means then decide about target, best weights and plateaus; larger '
+        'steps between evaluations, whose means are then used for the target, the best weights and plateaus; larger '
         'values evaluate less often'
     )
     eval_async: bool = option(
@@ -64,7 +64,7 @@ class RunControlOptions(Options):
         'text', 'format of the console output: text, or one JSON object per line', choices=('text', 'json')
     )
     video_frequency: int | None = steps('steps between videos of a greedy episode; larger values record fewer videos')
-    tensorboard: str | None = folder('folder for TensorBoard events')
+    tensorboard: str | None = folder('directory for TensorBoard events')
     record_dataset: str | None = dataset_name('data set to which every collected episode is written')
     monitor_session: str | None = named('name of a Weights & Biases run for all metrics')
 
@@ -158,15 +158,15 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
         """Check the options against each other."""
         for name in ('checkpoint_frequency', 'keep', 'video_frequency'):
             if getattr(self, name) is not None and self.run_dir is None:
-                raise OptionError(name, f'got {getattr(self, name)} without --run-dir, expected both')
+                raise requires(name, getattr(self, name), '--run-dir')
         if self.keep is not None and self.checkpoint_frequency is None:
-            raise OptionError('keep', f'got {self.keep} without --checkpoint-frequency, expected both')
+            raise requires('keep', self.keep, '--checkpoint-frequency')
         if self.eval_async and self.eval_frequency is None and self.dataset is None:
-            raise OptionError('eval_async', 'got it without --eval-frequency, expected both')
+            raise requires('eval_async', self.eval_async, '--eval-frequency')
         if self.eval_delay is not None and not self.eval_async:
-            raise OptionError('eval_delay', f'got {self.eval_delay} without --eval-async, expected both')
+            raise requires('eval_delay', self.eval_delay, '--eval-async')
         if self.download and self.dataset is None and self.fill_from is None:
-            raise OptionError('download', 'got it without --dataset or --fill-from, expected one of them')
+            raise requires('download', self.download, '--dataset or --fill-from')
         if self.dataset is not None:
             self._check_nothing_collected()
 
@@ -174,8 +174,8 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
         """Check that no option of collecting is given with a data set, which replaces collecting."""
         for name in ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster'):
             if value := getattr(self, name):
-                got = 'it' if value is True else f'{value}'
-                raise OptionError(name, f'got {got} with --dataset, which replaces collecting')
+                got = 'cannot be used' if value is True else f'got {value}'
+                raise OptionError(name, f'{got} with --dataset, which replaces collecting')
 
     def path_in_run_dir(self, name: str) -> str | None:
         """Return the path of a file or directory within the run directory, or None without a run directory."""

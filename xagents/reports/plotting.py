@@ -153,7 +153,7 @@ def save_plot(
     target = check_picture(out)
     paths, run_dirs = list(paths), list(run_dirs or ())
     if labels is not None and len(labels) != len(paths) + len(run_dirs):
-        expected = f'expected {len(paths) + len(run_dirs)}, one for each of the histories'
+        expected = f'expected {len(paths) + len(run_dirs)}, one for each history'
         raise ValueError(f'--labels: got {len(labels)}, {expected}{" and runs" if run_dirs else ""}')
     histories: list[History] = [*paths]
     if run_dirs:

@@ -133,7 +133,7 @@ def lock_population(folder: str | os.PathLike[str]) -> IO[bytes] | None:
     """
     foreign = Path(folder).is_dir() and any(not name.startswith('.') for name in os.listdir(folder))
     if foreign and not is_population(folder):
-        raise OptionError('out', f'got {folder}, which contains other files, expected a new folder or a population')
+        raise OptionError('out', f'got {folder}, which contains other files, expected a new directory or a population')
     Path(folder).mkdir(parents=True, exist_ok=True)
     try:
         return lock_file(Path(folder) / LOCK)
@@ -164,7 +164,7 @@ def open_population(folder: str | os.PathLike[str], shared: Mapping[str, Any]) -
     for name in [name for name in expected if name != 'free']:
         if expected[name] != population.shared.get(name):
             got = f'{name} {expected[name]}, was {population.shared.get(name)}'
-            raise OptionError('out', f'{path} contains another population ({got}), expected a new folder')
+            raise OptionError('out', f'{path} contains another population ({got}), expected a new directory')
     population.remove_old_runs()
     return population
 

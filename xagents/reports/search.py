@@ -29,7 +29,7 @@ def find_runs(folders: Sequence[str | os.PathLike[str]]) -> list[FoundRuns]:
     for folder in map(Path, folders):
         here = list(_search_folder(folder, MAX_DEPTH))
         if not here:
-            raise ValueError(f"the folder '{format_value(str(folder))}' {_why_none(folder)}")
+            raise ValueError(_why_none(folder))
         for one in here:
             found.setdefault(one.folder.absolute(), one)
     return list(found.values())
@@ -42,11 +42,12 @@ def _natural_key(name: str) -> list[tuple[int, float, str]]:
 
 
 def _why_none(folder: Path) -> str:
+    shown = format_value(str(folder))
     if folder.is_dir():
-        return 'contains no run, expected the --run-dir of a training'
+        return f'{shown} contains no run, expected the --run-dir of a training run'
     if folder.exists():
-        return 'is a file, expected a folder'
-    return f'does not exist{did_you_mean(folder.name, [one.name for one in _subfolders(folder.parent)])}'
+        return f'{shown} is a file, expected a directory'
+    return f'there is no directory {shown}{did_you_mean(folder.name, [one.name for one in _subfolders(folder.parent)])}'
 
 
 def _search_folder(folder: Path, depth: int) -> Iterator[FoundRuns]:

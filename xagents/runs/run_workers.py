@@ -19,7 +19,7 @@ from xagents.explorers.worker_pool import WorkerPool
 from xagents.networks.plan import NetworkPlan
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, requires
 from xagents.options.runs import RunOptions
 from xagents.runs.run import Run
 
@@ -41,7 +41,7 @@ def check_explorers(agent: LearningAgent, options: RunOptions) -> None:
     envs = agent.envs
     n_envs = envs.n_envs // envs.agents_per_env
     if n_explorers > n_envs:
-        raise OptionError('explorers', f'got {n_explorers}, expected 1 to {n_envs}, one for each environment')
+        raise OptionError('explorers', f'got {n_explorers}, expected at most the {n_envs} of --n-envs')
     if not envs.can_snapshot_each:
         expected = "expected an environment's name, with vector='sync'"
         raise OptionError('explorers', f'{envs.id} is one vector of environments, {expected}')
@@ -54,7 +54,7 @@ def _check_lag(agent: LearningAgent, options: RunOptions) -> None:
     if lag is None:
         return
     if n_explorers is None:
-        raise OptionError('max_lag', f'got {lag} without --explorers, expected both')
+        raise requires('max_lag', lag, '--explorers')
     if options.overlap:
         raise OptionError('max_lag', f'got {lag} with --overlap, expected one of the two')
     if agent.NO_OVERLAP_REASON:

@@ -56,7 +56,7 @@ def cache_folder() -> Path | None:
         return Path(cache) / 'xagents'
     home = os.path.expanduser('~')
     if not os.path.isabs(home):
-        raise FileNotFoundError(f'the user has no home directory (set {VARIABLE} to a folder)')
+        raise FileNotFoundError(f'the user has no home directory (set {VARIABLE} to a directory)')
     return Path(home) / '.cache' / 'xagents'
 
 
@@ -82,7 +82,7 @@ def private_folder(folder: Path) -> Path:
         OSError: If it cannot be created.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found, others, remedy = folder.stat(), stat.S_IWGRP | stat.S_IWOTH, f'set {VARIABLE} to another folder'
+    found, others, remedy = folder.stat(), stat.S_IWGRP | stat.S_IWOTH, f'set {VARIABLE} to another directory'
     if found.st_uid != os.geteuid() or found.st_mode & others:
         raise UnsafeFolderError(f'other users can write to {folder} (chmod 700 it, or {remedy})')
     for parent in folder.resolve().parents:

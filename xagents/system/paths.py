@@ -17,10 +17,10 @@ def check_parent(name: str, path: str | os.PathLike[str]) -> None:
     """
     path = Path(path)
     if path.is_dir():
-        raise OptionError(name, f'got {path}, which is a folder, expected the path of a file')
+        raise OptionError(name, f'got {path}, which is a directory, expected the path of a file')
     folder = path.absolute().parent
     if not folder.is_dir():
-        raise OptionError(name, f'the folder of {path} does not exist: mkdir -p {folder}')
+        raise OptionError(name, f'there is no directory {folder} (create it with mkdir -p)')
     _check_writable(name, folder)
 
 
@@ -33,10 +33,10 @@ def check_folder(name: str, path: str | os.PathLike[str]) -> None:
     folder = Path(path).absolute()
     while not folder.exists():
         if folder.is_symlink():
-            raise OptionError(name, f'got {path}, but {folder} is a link to a missing file, expected a folder')
+            raise OptionError(name, f'got {path}, but {folder} is a link to a missing file, expected a directory')
         folder = folder.parent
     if not folder.is_dir():
-        raise OptionError(name, f'got {path}, but {folder} is a file, expected a folder')
+        raise OptionError(name, f'got {path}, but {folder} is a file, expected a directory')
     _check_writable(name, folder)
 
 
@@ -46,4 +46,6 @@ def _check_writable(name: str, folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise OptionError(name, f'the folder {folder} is not writable ({error.strerror})') from error
+        # /proc reports a missing file, which would mislead
+        reason = '' if isinstance(error, FileNotFoundError) else f' ({error.strerror})'
+        raise OptionError(name, f'the directory {folder} is not writable{reason}') from error

@@ -196,7 +196,7 @@ class TeamAgent(BaseAgent):
         counts = {name: len(own) * self.envs.n_envs // self.envs.agents_per_env for name, own in policy_mapping.items()}
         for name, member in self.members.items():
             if not counts[name]:
-                raise OptionError('policies', f'map: {name} would play for nobody, expected at least one agent')
+                raise OptionError('policies', f'map: no agent is assigned to {name}, expected at least one')
             if counts[name] != member.envs.n_envs and hasattr(member, 'buffer'):
                 problem = f'map: {name} has a replay buffer of {member.envs.n_envs} agents, expected equally many'
                 raise OptionError('policies', problem)

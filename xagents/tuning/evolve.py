@@ -121,7 +121,7 @@ class PopulationRunner:
             if trained is None:
                 return False
             if all(member.score is None for member in trained):
-                why = trained[0].reason or 'no episode ended: increase --exploit-steps, in a new folder'
+                why = trained[0].reason or 'no episode ended: increase --exploit-steps, in a new directory'
                 raise TuningError(f'no member has a score after round {number}: {why}')
             self.population.add_round(trained)
             self.say(self._round_text(number, trained))

@@ -32,7 +32,7 @@ class TuningPlan:
     first: dict[str, Any]  # parameters of a new study's first trial
     process_options: dict[str, Any]  # values of `PROCESS_OPTIONS`, which do not change how well an agent learns
     has_trial_limit: bool  # whether `tune.n_trials` limits the call
-    source_line: str = ''  # a line on the source of tuned settings
+    source_line: str = ''  # a line on the source of a preset
 
     @property
     def study_attributes(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
         _, source_line = defaults.apply_tuned_settings(agent_id, {**fixed, **ranges, **steps})
         base = {name: value for name, value in supplied.items() if name not in fixed and name in known}
     if tune.search:
-        # the first trial uses the tuned settings, and some of them replace other options
+        # the first trial uses the preset, and some of its settings replace other options
         replacements = {name: value for name, value in base.items() if known[name].replaces}
         found = default_ranges(entry.options, known, {**fixed, **ranges, **replacements})
         ranges |= {name: r for name, r in found.items() if name not in fixed_for_members}

@@ -34,7 +34,7 @@ class Bounds:
         return self.low, self.high
 
     def distribution(self) -> BaseDistribution:
-        """Return it as Optuna knows it."""
+        """Return the distribution of Optuna for this range."""
         from optuna.distributions import FloatDistribution, IntDistribution
 
         kind: Any = IntDistribution if isinstance(self.low, int) else FloatDistribution
@@ -55,7 +55,7 @@ class Choices:
     values: tuple
 
     def distribution(self) -> BaseDistribution:
-        """Return it as Optuna knows it."""
+        """Return the distribution of Optuna for this range."""
         from optuna.distributions import CategoricalDistribution
 
         return CategoricalDistribution(self.values)

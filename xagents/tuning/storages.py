@@ -238,7 +238,7 @@ def _check_file(path: Path, create: bool) -> None:
     """Check that a file exists or can be created. Do not open it: closing it would release the locks of SQLite."""
     if not create and not path.exists():
         near = did_you_mean(path.name, [one.name for one in path.absolute().parent.glob('*')])
-        raise OptionError('storage', f'the file {path} does not exist{near}')
+        raise OptionError('storage', f'there is no file {path}{near}')
     effective = {'effective_ids': True} if os.access in os.supports_effective_ids else {}
     if path.is_file() and not os.access(path, os.W_OK if create else os.R_OK, **effective):
         raise OptionError('storage', f'the file {path} is not {"writable" if create else "readable"}')

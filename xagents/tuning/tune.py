@@ -53,7 +53,7 @@ def with_env(env: str | None, options: dict[str, Any], what: str) -> dict[str, A
     """Return the options with the environment; raise OptionError unless it is an id, because workers create it."""
     given = dict(options) if env is None else {'env': env, **options}
     if not isinstance(given.get('env'), str):
-        problem = f"got {given.get('env')!r}, expected an id of Gymnasium's: {what} in other processes"
+        problem = f'got {given.get("env")!r}, expected a Gymnasium id: {what} in other processes'
         raise OptionError('env', problem)
     return given
 

@@ -72,7 +72,7 @@ class Preset:
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """A measured score of tuned settings.
+    """A measured score of a preset.
 
     Args:
         median: the median of `means`.
@@ -92,7 +92,7 @@ class Score:
 
 
 def list_presets(agent_id: str) -> list[Preset]:
-    """Return the tuned settings of an agent. Settings for all Atari games are the last ones.
+    """Return the presets of an agent. The preset for all Atari games is the last one.
 
     Raises:
         OptionError: for an unknown agent.
@@ -105,7 +105,7 @@ def list_presets(agent_id: str) -> list[Preset]:
 
 
 def find_preset(agent_id: str, env_id: str) -> Preset:
-    """Return the tuned settings of an agent for an environment.
+    """Return the preset of an agent for an environment.
 
     In Python, `xagents.make('ppo', 'CartPole-v1', **find_preset('ppo', 'CartPole-v1').options)` makes an agent with
     these settings, and `fit(max_steps=preset.max_steps)` trains the agent for the tuned number of steps.
@@ -115,8 +115,8 @@ def find_preset(agent_id: str, env_id: str) -> Preset:
         env_id: the id of the environment, as for `--env`. `ALE/…` and `…NoFrameskip-v4` are Atari games.
 
     Raises:
-        OptionError: if the agent has no tuned settings for the environment. The message lists the environments that
-            have tuned settings, and the nearest name.
+        OptionError: if the agent has no preset for the environment. The message lists the environments that
+            have a preset, and the nearest name.
     """
     presets = {preset.env: preset for preset in list_presets(agent_id)}
     name = _strip_module(env_id)
@@ -125,10 +125,10 @@ def find_preset(agent_id: str, env_id: str) -> Preset:
     if ATARI in presets and (name.startswith('ALE/') or 'NoFrameskip-v' in name):
         return presets[ATARI].for_game(env_id)
     if not presets:
-        raise OptionError('tuned', f'got {format_value(env_id)}, but {agent_id} has no tuned settings')
+        raise OptionError('tuned', f'{agent_id} has no presets')
     names = ', '.join('every Atari game' if env == ATARI else env for env in presets)
-    got = f'got {format_value(env_id)}, for which {agent_id} has no tuned settings'
-    raise OptionError('tuned', f'{got}, expected {names}{did_you_mean(name, presets.keys() - {ATARI})}')
+    problem = f'{agent_id} has no preset for {format_value(env_id)}'
+    raise OptionError('tuned', f'{problem}, expected {names}{did_you_mean(name, presets.keys() - {ATARI})}')
 
 
 def find_score(preset: Preset) -> Score | None:
@@ -145,7 +145,7 @@ def read_scores() -> dict[str, Any]:
 
 
 def _strip_module(env_id: str) -> str:
-    # gym:Id and module:Id have the same tuned settings as Id
+    # gym:Id and module:Id have the same preset as Id
     return env_id.rpartition(':')[2]
 
 
