@@ -19,7 +19,7 @@ NOTES = {
     'learning': """\
 *greedy*, *sampled*: mean return of an agent in 100 episodes with the last weights, from the same initial states for
 both libraries: the mean of the seeds, and in brackets each seed. *training*: the same for the episodes that ended in
-the last 100 000 training steps. Speed is that of whole trainings. PPO with 8 environments of 3 agents and 125 steps
+the last 100 000 training steps. Speed is that of whole training runs. PPO with 8 environments of 3 agents and 125 steps
 each, 10 epochs of minibatches of 600, Adam 3e-4 (ε 1e-5), γ 0.99, λ 0.95, clip 0.2, entropy 0.01, gradients up to
 0.5; two networks 64-64 tanh, orthogonal.""",
     'speed': 'The first 6 000 steps, which include compiling, are not counted.',
