@@ -32,7 +32,7 @@ def digest(agent):
 
 
 @pytest.mark.usefixtures('without_xla')
-@pytest.mark.parametrize('index, expected', [(True, 19 / 3), (False, 8 / 3)])
+@pytest.mark.parametrize('index, expected', [(True, 19 / 3), pytest.param(False, 8 / 3, marks=pytest.mark.slow)])
 def test_each_plays_its_own_number_only_where_it_sees_who_it_is(index, expected):
     agent = xagents.make(
         'ppo', OwnNumber, n_envs=4, agent_index=index, net=[32], n_steps=32, lr=3e-3, seed=1, quiet=True

@@ -64,6 +64,7 @@ def test_the_recipes_run(execute_blocks):
     assert Path('lengths.txt').read_text()
 
 
+@pytest.mark.slow
 def test_the_page_of_runs_does_what_it_says(execute_blocks):
     blocks = blocks_of(ROOT / 'docs' / 'runs.md')
     assert blocks

@@ -60,12 +60,13 @@ def trained(name, steps=1000, **options):
 alone = functools.cache(trained)
 
 
-@pytest.mark.parametrize('name', ['ppo', 'ppo-sde', 'dqn'])
+@pytest.mark.parametrize('name', ['ppo', pytest.param('ppo-sde', marks=pytest.mark.slow), 'dqn'])
 def test_weights_are_the_same_however_many_explore(name):
     assert trained(name, explorers=3) == alone(name)
 
 
-@pytest.mark.parametrize('name', [pytest.param('ppo', marks=pytest.mark.slow), 'dqn'])
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['ppo', 'dqn'])
 def test_weights_of_networks_with_convolutions_are_the_same(name):
     own = {'ppo': {'n_steps': 8}, 'dqn': {**OFF, 'learning_starts': 40, 'train_frequency': 16}}[name]
     options = {**COMMON, 'n_envs': 4, 'net': None, 'env_kwargs': {'shown': 'image'}, **own}
@@ -85,6 +86,7 @@ def test_one_iteration_ahead_is_the_same_too(name):
     assert trained(name, overlap=True, explorers=2) == ahead
 
 
+@pytest.mark.slow
 def test_a2c_learns_one_iteration_ahead_with_v_trace():
     with contextlib.closing(make('a2c')) as agent, pytest.raises(OptionError, match='has no correction'):
         agent.fit(max_steps=100, overlap=True)

@@ -184,6 +184,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 @needs_wandb
 @pytest.mark.skipif(sys.platform == 'win32', reason='needs SIGKILL')
 def test_a_killed_offline_run_holds_everything_and_goes_on_as_the_same_run(stranger, tmp_path, capfd):

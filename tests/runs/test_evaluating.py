@@ -298,6 +298,7 @@ agent.fit(max_steps=10**9, eval_frequency=100, eval_episodes=5, eval_async=True)
 """
 
 
+@pytest.mark.slow
 def test_the_process_is_small_and_ends_with_its_parent_whatever_ends_that():
     with subprocess.Popen([sys.executable, '-c', SCRIPT], stderr=subprocess.DEVNULL) as parent:
         try:
