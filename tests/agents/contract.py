@@ -253,19 +253,36 @@ NO_DATA = Refusal(
 )
 COLLECTING = (
     Refusal('--n-steps 0', '--n-steps: got 0, expected a whole number at least 1'),
-    Refusal('--gamma 1.5', '--gamma: got 1.5, expected'),
+    Refusal('--gamma 1.5', '--gamma: got 1.5, expected a number at least 0 and at most 1'),
 )
 SDE = (
-    Refusal('--sde', '--sde: got true, but tests.problems:Anything-v0 has actions of Discrete(3), expected Box'),
+    Refusal(
+        '--sde', '--sde: got true, but tests.problems:Anything-v0 has actions of Discrete(3), expected Box of floating'
+    ),
     Refusal('--sde-sample-frequency 4', '--sde-sample-frequency: got 4 without --sde, expected both', continuous=True),
-    Refusal('--sde-expln', '--sde-expln: got true without --sde', continuous=True),
-    Refusal('--sde --sde-sample-frequency 0', '--sde-sample-frequency: got 0, expected -1 (once', continuous=True),
+    Refusal('--sde-expln', '--sde-expln: got true without --sde, expected both', continuous=True),
+    Refusal(
+        '--sde --sde-sample-frequency 0',
+        '--sde-sample-frequency: got 0, expected -1 (once a rollout) or a whole number from 1',
+        continuous=True,
+    ),
 )
 BUFFER = (
-    Refusal('--buffer-initial-size 11 --buffer-max-size 10 --buffer-batch-size 2', '--buffer-initial-size: got 11'),
-    Refusal('--buffer-batch-size 11 --buffer-max-size 10', '--buffer-batch-size: got 11, expected at most the 10'),
-    Refusal('--n-envs 9 --buffer-max-size 8 --buffer-batch-size 2', '--buffer-max-size: got 8, expected at least 9'),
-    Refusal('--gradient-steps 0', '--gradient-steps: got 0, expected -1'),
+    Refusal(
+        '--buffer-initial-size 11 --buffer-max-size 10 --buffer-batch-size 2',
+        '--buffer-initial-size: got 11, expected at most the 10 of --buffer-max-size',
+    ),
+    Refusal(
+        '--buffer-batch-size 11 --buffer-max-size 10',
+        '--buffer-batch-size: got 11, expected at most the 10 of --buffer-max-size',
+    ),
+    Refusal(
+        '--n-envs 9 --buffer-max-size 8 --buffer-batch-size 2',
+        '--buffer-max-size: got 8, expected at least 9, one transition',
+    ),
+    Refusal(
+        '--gradient-steps 0', '--gradient-steps: got 0, expected -1 (as many as steps taken) or a whole number from 1'
+    ),
     Refusal('--gradient-steps -2', '--gradient-steps: got -2, expected a whole number at least -1'),
     Refusal('--train-frequency 0', '--train-frequency: got 0, expected a whole number at least 1'),
     Refusal('--n-step 0', '--n-step: got 0, expected a whole number at least 1'),
@@ -290,15 +307,21 @@ _CASES = (
         single={'replay_ratio': 0.0, 'normalize_obs': False, 'normalize_reward': False},
         refusals=(
             NO_DATA,
-            Refusal('', '--env: tests.problems:Anything-v0 has the actions Box(', continuous=True),
             Refusal(
-                '--n-envs 3 --n-steps 10 --buffer-max-size 29 --buffer-initial-size 5', '--buffer-max-size: got 29'
+                '',
+                '--env: tests.problems:Anything-v0 has the actions Box([-2. 0.5], [6. 1.25], (2,), float32), ACER accepts Discrete',
+                continuous=True,
+            ),
+            Refusal(
+                '--n-envs 3 --n-steps 10 --buffer-max-size 29 --buffer-initial-size 5',
+                '--buffer-max-size: got 29, expected at least 30, one rollout',
             ),
             Refusal('--buffer-batch-size 32', '--buffer-batch-size: got 32, but a replay of ACER draws one stored'),
             Refusal(
-                '--buffer-initial-size 101 --buffer-max-size 100', '--buffer-initial-size: got 101, expected at most'
+                '--buffer-initial-size 101 --buffer-max-size 100',
+                '--buffer-initial-size: got 101, expected at most the 100 of --buffer-max-size',
             ),
-            Refusal('--replay-ratio -1', '--replay-ratio: got -1, expected a number at least 0'),
+            Refusal('--replay-ratio -1', '--replay-ratio: got -1, expected a number at least 0 and at most 1000'),
             Refusal('--delta 0', '--delta: got 0, expected a number above 0'),
             Refusal('--ema-alpha 1.5', '--ema-alpha: got 1.5, expected a number at least 0 and at most 1'),
             Refusal('--importance-c 0', '--importance-c: got 0, expected a number above 0'),
@@ -327,9 +350,10 @@ _CASES = (
             *BUFFER,
             BOX_ONLY,
             Refusal(
-                '--noise gausian', '--noise: got gausian, expected one of gaussian, ornstein-uhlenbeck (did you mean'
+                '--noise gausian',
+                '--noise: got gausian, expected one of gaussian, ornstein-uhlenbeck (did you mean gaussian?)',
             ),
-            Refusal('--tau 0', '--tau: got 0'),
+            Refusal('--tau 0', '--tau: got 0, expected a number above 0 and at most 1'),
         ),
         deployed=(VECTOR, spaces.Box(-3, 9, (2,), np.int16), {}),
     ),
@@ -352,7 +376,11 @@ _CASES = (
         ('continuous',),
         {**OFF, 'normalize_obs': True},
         loss='loss/critic',
-        refusals=(*BUFFER, BOX_ONLY, Refusal('--expectile 1', '--expectile: got 1, expected')),
+        refusals=(
+            *BUFFER,
+            BOX_ONLY,
+            Refusal('--expectile 1', '--expectile: got 1, expected a number above 0 and below 1'),
+        ),
         deployed=(VECTOR, BOUNDED, {}),
     ),
     Case(
@@ -371,10 +399,11 @@ _CASES = (
         refusals=(
             *BUFFER,
             BOX_ONLY,
-            Refusal('--tau 0', '--tau: got 0'),
+            Refusal('--tau 0', '--tau: got 0, expected a number above 0 and at most 1'),
             Refusal('--sde', '--sde: is no option of xagents train td3'),
             Refusal(
-                '--checkpoints a.tf b.tf', '--checkpoints: got 2 paths, expected 3: one for each of actor, critic 1'
+                '--checkpoints a.tf b.tf',
+                '--checkpoints: got 2 paths, expected 3: one for each of actor, critic 1, critic 2',
             ),
         ),
         deployed=(spaces.Box(0, 255, (5,), np.uint8), spaces.Box(-1, 3, (), np.float32), {}),
@@ -384,7 +413,7 @@ _CASES = (
         ('continuous',),
         OFF,
         single={'policy_delay': 1},
-        refusals=(*BUFFER, BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, expected')),
+        refusals=(*BUFFER, BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, expected a number at least 0')),
         deployed=(NESTED, spaces.Box(-1, 3, (2,), np.float64), {}),
     ),
     Case(
@@ -397,12 +426,20 @@ _CASES = (
             NO_DATA,
             *COLLECTING,
             *SDE,
-            Refusal('--max-kl 0', '--max-kl: got 0, expected'),
-            Refusal('--actor-iterations 0', '--actor-iterations: got 0, expected'),
-            Refusal('--fvp-n-steps 0', '--fvp-n-steps: got 0, expected'),
-            Refusal('--cg-damping -1', '--cg-damping: got -1, expected'),
-            Refusal('--n-envs 2 --n-steps 8 --mini-batches 17', '--mini-batches: got 17, expected', late=True),
-            Refusal('--n-envs 2 --n-steps 8 --fvp-n-steps 17', '--fvp-n-steps: got 17, expected', late=True),
+            Refusal('--max-kl 0', '--max-kl: got 0, expected a number above 0'),
+            Refusal('--actor-iterations 0', '--actor-iterations: got 0, expected a whole number at least 1'),
+            Refusal('--fvp-n-steps 0', '--fvp-n-steps: got 0, expected a whole number at least 1'),
+            Refusal('--cg-damping -1', '--cg-damping: got -1, expected a number at least 0'),
+            Refusal(
+                '--n-envs 2 --n-steps 8 --mini-batches 17',
+                '--mini-batches: got 17, expected at most the 16 transitions',
+                late=True,
+            ),
+            Refusal(
+                '--n-envs 2 --n-steps 8 --fvp-n-steps 17',
+                '--fvp-n-steps: got 17, expected at most the 16 transitions',
+                late=True,
+            ),
         ),
         deployed=(SEVERAL, spaces.MultiBinary((2, 3)), {}),
     ),
