@@ -309,7 +309,8 @@ _CASES = (
             NO_DATA,
             Refusal(
                 '',
-                '--env: tests.problems:Anything-v0 has the actions Box([-2. 0.5], [6. 1.25], (2,), float32), ACER accepts Discrete',
+                '--env: tests.problems:Anything-v0 has the actions Box([-2. 0.5], [6. 1.25], (2,), float32), '
+                'ACER accepts Discrete',
                 continuous=True,
             ),
             Refusal(
