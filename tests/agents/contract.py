@@ -22,15 +22,15 @@ from xagents.registry.agents import find_agent
 ENV = 'tests.problems:Anything-v0'
 CLAUSES = {
     'equal seeds': 'Equal seeds give equal runs. Another seed changes the environments and every random generator.',
-    'resumes': 'A killed run that is resumed ends with the files and the state of an uninterrupted run.',
-    'one ahead': 'The same holds for a run that collects one iteration ahead (`--overlap`).',
-    'data set': 'The same holds for a run that learns from a data set.',
+    'resumes': 'A killed run resumes exactly: its files and state equal those of an uninterrupted run.',
+    'one ahead': 'A killed run that collects one iteration ahead (`--overlap`) resumes exactly.',
+    'data set': 'A killed run that learns from a data set resumes exactly.',
     'weight files': 'Weight files of every format restore the agent. They also load without the rest of its state.',
     'command line': 'The command line trains, evaluates and resumes the agent.',
     'compiled equals eager': 'A compiled update equals an eager one. Other numbers do not compile it again.',
     'shares programs': 'Agents that differ only in numbers share compiled programs.',
     'not finite': 'An update that is not finite changes nothing and is counted.',
-    'on_nan': '`--on-nan` skips such an update or stops the run.',
+    'on_nan': '`--on-nan skip` skips an update that is not finite, and `--on-nan stop` stops the run.',
     'acts': 'Acting uses the weights of the last update and equals the Keras model.',
     'time limits': 'Values are bootstrapped after truncation and not after termination.',
     'images': 'Agents learn from images of bytes. Networks receive the bytes divided by 255.',
@@ -249,7 +249,10 @@ NO_LAG = Refusal(
     '--overlap', '--overlap: {name} learns from the rollouts of its present policy', 'one ahead', late=True
 )
 NO_DATA = Refusal(
-    '--dataset {data}', '--dataset: got {data}, but {id} learns only from rollouts', 'data set', late=True
+    '--dataset {data}',
+    '--dataset: got {data}, but {id} learns only from rollouts of its present policy; expected one of',
+    'data set',
+    late=True,
 )
 COLLECTING = (
     Refusal('--n-steps 0', '--n-steps: got 0, expected a whole number at least 1'),
