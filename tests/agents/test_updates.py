@@ -60,7 +60,7 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(case, actio
             assert log['updates'] == 0 and log['stats/refused'] >= 1
             assert_same(before, everything(agent))
             np.testing.assert_array_equal(agent.act(inputs), acted)
-    assert learn(agent, batch, schedule)['updates'] >= 1, 'the next update is made'
+    assert learn(agent, batch, schedule)['updates'] >= 1, 'the next update succeeds'
     assert any(not np.array_equal(before[name], array) for name, array in everything(agent).items())
 
 
@@ -108,7 +108,7 @@ def test_acting_uses_the_new_weights(case, actions):
 @pytest.mark.usefixtures('eager')
 @clause('time limits')
 @pytest.mark.parametrize('end', ['truncate', 'terminate'])
-def test_a_value_is_bootstrapped_where_an_episode_was_truncated_and_not_where_it_terminated(end, case):
+def test_values_are_bootstrapped_after_truncation_and_not_after_termination(end, case):
     """Every episode has one step with reward 1. All values are 5 and γ is 0.9, so targets are 1 + 0.9 · 5 or 1."""
     plain = {'normalize_obs': False, 'normalize_reward': False, 'gamma': 0.9}
     agent = case.make(env_kwargs={'length': 1, 'end': end, 'noise': 0.0}, **{**case.single, **plain})
