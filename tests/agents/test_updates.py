@@ -1,5 +1,7 @@
 """One update of every agent: compilation, numbers that are not finite, acting, time limits and images."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -122,14 +124,19 @@ def test_values_are_bootstrapped_after_truncation_and_not_after_termination(end,
 @pytest.mark.usefixtures('eager')
 @clause('images', kinds=True)
 def test_an_update_from_images(case, actions):
-    """The default convolutional networks learn from bytes. Batches contain bytes, and networks receive bytes / 255."""
+    """Default networks learn from batches of bytes, and receive bytes / 255 when they learn and when they act."""
     agent = case.make(actions, 'image', **{'net': None, 'normalize_obs': False, **case.single})
     before = [w.copy() for w in agent.actor.model.get_weights()]
     batch, schedule = lesson(agent)
     assert batch['observations'].dtype == batch.get('next_observations', batch['observations']).dtype == np.uint8
+    start = copy.deepcopy(agent.state())
     log = learn(agent, {**batch, 'n_updates': 1}, schedule)
     assert log['updates'] >= 1 and not log['stats/refused']
     assert not np.array_equal(before[0], agent.actor.model.get_weights()[0]), 'the first layer learns'
+    agent.load_state(start)
+    scaled = {name: x / np.float32(255) for name, x in batch.items() if x.dtype == np.uint8 and x.ndim > 3}
+    expected = learn(agent, {**batch, **scaled, 'n_updates': 1}, schedule)
+    assert scaled and log == {name: pytest.approx(x, rel=1e-3, abs=1e-5) for name, x in expected.items()}
     images = agent.statistics.prepare(agent.envs.encoder(observations(agent, 3)))
     assert images.dtype == np.uint8
     expected = keras.tree.flatten(agent.actor.model(images / np.float32(255)))
