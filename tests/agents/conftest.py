@@ -1,4 +1,4 @@
-"""A folder for the data sets that agents learn from, with few updates an iteration."""
+"""Fixtures: a folder for recorded data sets, and few updates in each iteration on a data set."""
 
 import pytest
 

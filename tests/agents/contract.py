@@ -1,8 +1,8 @@
-"""What every agent is tested for: one `Case` an agent, and the clauses that hold for all of them.
+"""The contract of agents: the clauses (`CLAUSES`), one `Case` for each agent, and helpers of the tests.
 
-A new agent is a new entry of `CASES`. A clause is a test that `clause` parametrises over all cases. An agent that
-cannot hold one has a `Refusal` of that name instead, whose message is tested.
-`python -m tests.agents.contract` prints the table: the agents of each clause, and how the others refuse it.
+To add an agent, add a `Case`. The decorator `clause` runs the test of a clause for every agent. An agent that does not
+support a clause has a `Refusal` with the name of the clause, and its error message is tested instead.
+`python -m tests.agents.contract` prints the clauses, the agents of each clause, and the messages of the other agents.
 """
 
 from __future__ import annotations
@@ -20,8 +20,26 @@ import xagents
 from xagents.registry.agents import find_agent
 
 ENV = 'tests.problems:Anything-v0'
-# clauses by their names, and the agents that each is tested for
-CLAUSES: dict[str, list[str]] = {}
+CLAUSES = {
+    'equal seeds': 'Equal seeds give equal runs. Another seed changes the environments and every random generator.',
+    'resumes': 'A killed run resumes exactly: its files and state equal those of an uninterrupted run.',
+    'one ahead': 'A killed run that collects one iteration ahead (`--overlap`) resumes exactly.',
+    'data set': 'A killed run that learns from a data set resumes exactly.',
+    'weight files': 'Weight files of every format restore the agent. They also load without the rest of its state.',
+    'command line': 'The command line trains, evaluates and resumes the agent.',
+    'compiled equals eager': 'A compiled update equals an eager one. Other numbers do not compile it again.',
+    'shares programs': 'Agents that differ only in numbers share compiled programs.',
+    'not finite': 'An update that is not finite changes nothing and is counted.',
+    'on_nan': '`--on-nan skip` skips an update that is not finite, and `--on-nan stop` stops the run.',
+    'acts': 'Acting uses the weights of the last update and equals the Keras model.',
+    'time limits': 'Values are bootstrapped after truncation and not after termination.',
+    'images': 'Agents learn from images of bytes. Networks receive the bytes divided by 255.',
+    'exports': 'Exported policies of every format, with observation scaling, act as the agent does.',
+    'explorers': 'Training with an explorer gives the same weights as training without one.',
+    'acts from a plan': 'A policy that is loaded without TensorFlow chooses the same actions, bit for bit.',
+}
+# agents that each clause is tested for; `clause` fills this
+TESTED: dict[str, list[str]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +47,11 @@ class Refusal:
     """Flags of `xagents train` that an agent refuses.
 
     Args:
-        flags: what is typed after the environment, or the data set.
-        message: how the one line on stderr begins, without the command.
-        clause: the clause that cannot hold because of it.
-        continuous: whether actions are; as the agent's first kind when not given.
-        late: whether networks are built before it is refused.
+        flags: flags that follow the environment or the data set on the command line.
+        message: beginning of the line on stderr, without the command. It includes the expected value.
+        clause: name of the clause that the agent does not support; empty for a plain error.
+        continuous: whether actions are continuous. By default, the first kind of action of the agent is used.
+        late: whether the error occurs after networks are built.
     """
 
     flags: str
@@ -42,25 +60,25 @@ class Refusal:
     continuous: bool | None = None
     late: bool = False
 
-    def said(self, case, data='x-v0'):
-        """Return the message for an agent, and a data set."""
+    def expected_message(self, case, data='x-v0'):
+        """Return the message for an agent and a data set."""
         return self.message.format(id=case.id, name=find_agent(case.id).class_name, data=data)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What the clauses need to know of one agent.
+    """One agent, with the options and spaces that the clauses test.
 
     Args:
-        id: of the agent.
-        actions: the kinds that it admits; most clauses are tested with the first one.
-        options: small ones, with as much state as possible.
-        single: with these, an update is one step of each optimiser, made from the whole batch.
-        learns_from: the columns of a batch in which a number that is not finite spoils an update.
-        steps: of a short run.
-        refusals: what it refuses.
-        loss: the metric of the squared error of its values.
-        deployed: observations and actions of an exported policy, and the options of its agent.
+        id: id of the agent.
+        actions: kinds of actions that the agent supports. Most clauses are tested with the first one.
+        options: options of a small agent with as much state as possible.
+        single: options with which an update is one step of each optimiser, computed from the whole batch.
+        learns_from: columns of a batch in which a number that is not finite makes the update not finite.
+        steps: number of environment steps of a short run.
+        refusals: options and clauses that the agent does not support.
+        loss: name of the metric that is the squared error of the values.
+        deployed: observation space, action space and options of the agent whose policy is exported.
     """
 
     id: str
@@ -75,30 +93,30 @@ class Case:
 
     @property
     def offline(self):
-        """Whether it learns from data sets only."""
+        """Whether the agent learns only from data sets."""
         return find_agent(self.id).options.datasets == 'only'
 
     @property
     def refused(self):
-        """The clauses that it refuses."""
+        """Names of the clauses that the agent does not support."""
         return {refusal.clause for refusal in self.refusals}
 
-    def given(self, actions=None, shown='vector', **options):
-        """Return the options of a small agent in the environment of the contract, or with a data set of it."""
+    def small_options(self, actions=None, observations='vector', **options):
+        """Return the options of a small agent in the environment `ENV`, or with a data set from this environment."""
         actions, dataset = actions or self.actions[0], options.pop('dataset', self.offline)
-        given = {'net': [8], 'seed': 1, 'quiet': True, 'opt_epsilon': 1e-3, **self.options}
-        kwargs = {'shown': shown, 'actions': actions, **options.pop('env_kwargs', {})}
-        place = {'dataset': recorded(**kwargs), 'eval_frequency': 1000} if dataset else {'n_envs': 2, 'vector': 'sync'}
-        return {'env': ENV, 'env_kwargs': kwargs, **place, **given, **options}
+        defaults = {'net': [8], 'seed': 1, 'quiet': True, 'opt_epsilon': 1e-3, **self.options}
+        kwargs = {'shown': observations, 'actions': actions, **options.pop('env_kwargs', {})}
+        source = {'dataset': recorded(**kwargs), 'eval_frequency': 1000} if dataset else {'n_envs': 2, 'vector': 'sync'}
+        return {'env': ENV, 'env_kwargs': kwargs, **source, **defaults, **options}
 
     def make(self, *arguments, **options):
-        """Make a small agent; see `given`."""
-        return xagents.make(self.id, **self.given(*arguments, **options))
+        """Make a small agent; see `small_options`."""
+        return xagents.make(self.id, **self.small_options(*arguments, **options))
 
 
 @functools.cache
 def recorded(**kwargs):
-    """Return the name of a data set of an environment with these arguments."""
+    """Record a data set from the environment with these arguments and return its name."""
     pytest.importorskip('minari')
     name = '-'.join(str(value).replace('.', '') for value in kwargs.values()) + '-v0'
     actor = 'dqn' if kwargs['actions'] == 'discrete' else 'td3'
@@ -112,65 +130,71 @@ def recorded(**kwargs):
 
 
 def clause(name, kinds=False):
-    """Parametrise a test over every agent that does not refuse the clause.
+    """Parametrise a test over every agent that supports a clause.
 
     Args:
-        name: of the clause.
-        kinds: whether it is tested with each kind of action that an agent admits, as the argument `actions`.
+        name: name of the clause in `CLAUSES`.
+        kinds: whether to test each kind of action that an agent supports, as the argument `actions`.
     """
+    assert name in CLAUSES, f'{name} is not a clause of the contract'
 
     def decorate(test):
-        held = [case for case in CASES.values() if name not in case.refused]
-        CLAUSES[name] = [case.id for case in held]
+        cases = [case for case in CASES.values() if name not in case.refused]
+        TESTED[name] = [case.id for case in cases]
         if not kinds:
-            return pytest.mark.parametrize('case', held, ids=CLAUSES[name])(test)
-        rows = [pytest.param(case, kind, id=f'{case.id}-{kind}') for case in held for kind in case.actions]
+            return pytest.mark.parametrize('case', cases, ids=TESTED[name])(test)
+        rows = [pytest.param(case, kind, id=f'{case.id}-{kind}') for case in cases for kind in case.actions]
         return pytest.mark.parametrize(('case', 'actions'), rows)(test)
 
     return decorate
 
 
 def table():
-    """Return the table of clauses as lines: the agents that each is tested for, and how the others refuse it."""
+    """Return the contract as lines: each clause, the agents that it is tested for, and the messages of the others.
+
+    Raises:
+        AssertionError: a clause without a test.
+    """
     for path in sorted(Path(__file__).parents[1].glob('*/test_*.py')):
         if '@clause(' in path.read_text():
             importlib.import_module(f'tests.{path.parent.name}.{path.stem}')
+    assert TESTED.keys() == CLAUSES.keys(), f'no test of {", ".join(CLAUSES.keys() - TESTED.keys())}'
     lines = []
-    for name, held in CLAUSES.items():
-        lines.append(f'{name}: {" ".join(held)}')
+    for name, requirement in CLAUSES.items():
+        lines += [f'{name}: {requirement}', f'    {" ".join(TESTED[name])}']
         refusals = [(case, refusal) for case in CASES.values() for refusal in case.refusals if refusal.clause == name]
-        lines += [f'    not {case.id}: {refusal.said(case)}' for case, refusal in refusals]
+        lines += [f'    not {case.id}: {refusal.expected_message(case)}' for case, refusal in refusals]
     return lines
 
 
-# --------------------------------------------------------------------------------------------- what clauses share
+# --------------------------------------------------------------------------------------------- helpers of the tests
 
 
 def lesson(agent):
-    """Return what an agent is given to learn from first: the batch, and the other arguments of `learn`."""
-    given, learn = [], agent.learn
+    """Return the arguments of the first call of `learn`: the batch, and the schedule as a dict. Nothing is learned."""
+    calls, learn = [], agent.learn
 
     @functools.wraps(learn)
-    def look(batch, **schedule):
-        given.append(({name: np.array(x) for name, x in batch.items()}, schedule))
+    def record_call(batch, **schedule):
+        calls.append(({name: np.array(x) for name, x in batch.items()}, schedule))
         return {'updates': 0}
 
-    agent.learn = look
+    agent.learn = record_call
     stream = agent.train_iter(max_steps=10_000)
-    while not given:
+    while not calls:
         next(stream)
     stream.close()
     del agent.learn
-    return given[0]
+    return calls[0]
 
 
 def learn(agent, batch, schedule, **others):
-    """Let an agent learn from a batch, with the arguments of `lesson` or others."""
+    """Update an agent from a batch, with a schedule from `lesson`, some of whose arguments `others` replaces."""
     return agent.learn({**batch}, **{**schedule, **others})
 
 
 def make_values_constant(agent, value):
-    """Let every network of an agent return `value` for values, whatever it is shown, and 0 for anything else."""
+    """Set the weights of an agent so that every value is `value`, and every other output is 0."""
     for model, role in zip(agent.output_models, find_agent(agent.id).networks, strict=True):
         model.set_weights([np.zeros_like(w) for w in model.get_weights()])
         for name, output in zip(role.outputs, model.outputs, strict=False):
@@ -187,13 +211,13 @@ def everything(agent):
 
 
 def assert_same(one, other):
-    """Two results of `everything` are equal to the bit."""
+    """Assert that two results of `everything` are equal, bit for bit."""
     assert one.keys() == other.keys()
     assert [name for name in one if one[name].tobytes() != other[name].tobytes()] == []
 
 
 def weights(agent):
-    """Return the weights and optimisers of an agent, to be compared to the bit."""
+    """Return the weights of the networks and optimisers of an agent as bytes, for exact comparisons."""
     return [x.tobytes() for model in agent.state().weights for x in model]
 
 
@@ -225,23 +249,50 @@ NO_LAG = Refusal(
     '--overlap', '--overlap: {name} learns from the rollouts of its present policy', 'one ahead', late=True
 )
 NO_DATA = Refusal(
-    '--dataset {data}', '--dataset: got {data}, but {id} learns only from rollouts', 'data set', late=True
+    '--dataset {data}',
+    '--dataset: got {data}, but {id} learns only from rollouts of its present policy; expected one of',
+    'data set',
+    late=True,
 )
 COLLECTING = (
     Refusal('--n-steps 0', '--n-steps: got 0, expected a whole number at least 1'),
-    Refusal('--gamma 1.5', '--gamma: got 1.5, expected'),
+    Refusal('--gamma 1.5', '--gamma: got 1.5, expected a number at least 0 and at most 1'),
 )
 SDE = (
+<<<<<<< HEAD
     Refusal('--sde', '--sde: got true, but tests.problems:Anything-v0 has actions of Discrete(3), expected Box'),
     Refusal('--sde-sample-frequency 4', '--sde-sample-frequency: got 4, which requires --sde', continuous=True),
     Refusal('--sde-expln', '--sde-expln: requires --sde', continuous=True),
     Refusal('--sde --sde-sample-frequency 0', '--sde-sample-frequency: got 0, expected -1 (once', continuous=True),
+=======
+    Refusal(
+        '--sde', '--sde: got true, but tests.problems:Anything-v0 has actions of Discrete(3), expected Box of floating'
+    ),
+    Refusal('--sde-sample-frequency 4', '--sde-sample-frequency: got 4 without --sde, expected both', continuous=True),
+    Refusal('--sde-expln', '--sde-expln: got true without --sde, expected both', continuous=True),
+    Refusal(
+        '--sde --sde-sample-frequency 0',
+        '--sde-sample-frequency: got 0, expected -1 (once a rollout) or a whole number from 1',
+        continuous=True,
+    ),
+>>>>>>> work-e
 )
 BUFFER = (
-    Refusal('--buffer-initial-size 11 --buffer-max-size 10 --buffer-batch-size 2', '--buffer-initial-size: got 11'),
-    Refusal('--buffer-batch-size 11 --buffer-max-size 10', '--buffer-batch-size: got 11, expected at most the 10'),
-    Refusal('--n-envs 9 --buffer-max-size 8 --buffer-batch-size 2', '--buffer-max-size: got 8, expected at least 9'),
-    Refusal('--gradient-steps 0', '--gradient-steps: got 0, expected -1'),
+    Refusal(
+        '--buffer-initial-size 11 --buffer-max-size 10 --buffer-batch-size 2',
+        '--buffer-initial-size: got 11, expected at most the 10 of --buffer-max-size',
+    ),
+    Refusal(
+        '--buffer-batch-size 11 --buffer-max-size 10',
+        '--buffer-batch-size: got 11, expected at most the 10 of --buffer-max-size',
+    ),
+    Refusal(
+        '--n-envs 9 --buffer-max-size 8 --buffer-batch-size 2',
+        '--buffer-max-size: got 8, expected at least 9, one transition',
+    ),
+    Refusal(
+        '--gradient-steps 0', '--gradient-steps: got 0, expected -1 (as many as steps taken) or a whole number from 1'
+    ),
     Refusal('--gradient-steps -2', '--gradient-steps: got -2, expected a whole number at least -1'),
     Refusal('--train-frequency 0', '--train-frequency: got 0, expected a whole number at least 1'),
     Refusal('--n-step 0', '--n-step: got 0, expected a whole number at least 1'),
@@ -262,19 +313,26 @@ _CASES = (
         'acer',
         ('discrete',),
         {'n_steps': 6, 'buffer_max_size': 48, 'buffer_initial_size': 24, **NORMAL, 'replay_ratio': 1.0},
-        # it normalises when it learns, and an infinite reward would be clipped
+        # ACER normalises rewards when it learns, which clips an infinite reward
         single={'replay_ratio': 0.0, 'normalize_obs': False, 'normalize_reward': False},
         refusals=(
             NO_DATA,
-            Refusal('', '--env: tests.problems:Anything-v0 has the actions Box(', continuous=True),
             Refusal(
-                '--n-envs 3 --n-steps 10 --buffer-max-size 29 --buffer-initial-size 5', '--buffer-max-size: got 29'
+                '',
+                '--env: tests.problems:Anything-v0 has the actions Box([-2. 0.5], [6. 1.25], (2,), float32), '
+                'ACER accepts Discrete',
+                continuous=True,
+            ),
+            Refusal(
+                '--n-envs 3 --n-steps 10 --buffer-max-size 29 --buffer-initial-size 5',
+                '--buffer-max-size: got 29, expected at least 30, one rollout',
             ),
             Refusal('--buffer-batch-size 32', '--buffer-batch-size: got 32, but a replay of ACER draws one stored'),
             Refusal(
-                '--buffer-initial-size 101 --buffer-max-size 100', '--buffer-initial-size: got 101, expected at most'
+                '--buffer-initial-size 101 --buffer-max-size 100',
+                '--buffer-initial-size: got 101, expected at most the 100 of --buffer-max-size',
             ),
-            Refusal('--replay-ratio -1', '--replay-ratio: got -1, expected a number at least 0'),
+            Refusal('--replay-ratio -1', '--replay-ratio: got -1, expected a number at least 0 and at most 1000'),
             Refusal('--delta 0', '--delta: got 0, expected a number above 0'),
             Refusal('--ema-alpha 1.5', '--ema-alpha: got 1.5, expected a number at least 0 and at most 1'),
             Refusal('--importance-c 0', '--importance-c: got 0, expected a number above 0'),
@@ -303,9 +361,10 @@ _CASES = (
             *BUFFER,
             BOX_ONLY,
             Refusal(
-                '--noise gausian', '--noise: got gausian, expected one of gaussian, ornstein-uhlenbeck (did you mean'
+                '--noise gausian',
+                '--noise: got gausian, expected one of gaussian, ornstein-uhlenbeck (did you mean gaussian?)',
             ),
-            Refusal('--tau 0', '--tau: got 0'),
+            Refusal('--tau 0', '--tau: got 0, expected a number above 0 and at most 1'),
         ),
         deployed=(VECTOR, spaces.Box(-3, 9, (2,), np.int16), {}),
     ),
@@ -328,7 +387,11 @@ _CASES = (
         ('continuous',),
         {**OFF, 'normalize_obs': True},
         loss='loss/critic',
-        refusals=(*BUFFER, BOX_ONLY, Refusal('--expectile 1', '--expectile: got 1, expected')),
+        refusals=(
+            *BUFFER,
+            BOX_ONLY,
+            Refusal('--expectile 1', '--expectile: got 1, expected a number above 0 and below 1'),
+        ),
         deployed=(VECTOR, BOUNDED, {}),
     ),
     Case(
@@ -347,9 +410,16 @@ _CASES = (
         refusals=(
             *BUFFER,
             BOX_ONLY,
-            Refusal('--tau 0', '--tau: got 0'),
+            Refusal('--tau 0', '--tau: got 0, expected a number above 0 and at most 1'),
             Refusal('--sde', '--sde: is no option of xagents train td3'),
+<<<<<<< HEAD
             Refusal('--checkpoints a.tf b.tf', '--checkpoints: got 2 paths, expected 3: actor, critic 1'),
+=======
+            Refusal(
+                '--checkpoints a.tf b.tf',
+                '--checkpoints: got 2 paths, expected 3: one for each of actor, critic 1, critic 2',
+            ),
+>>>>>>> work-e
         ),
         deployed=(spaces.Box(0, 255, (5,), np.uint8), spaces.Box(-1, 3, (), np.float32), {}),
     ),
@@ -358,7 +428,7 @@ _CASES = (
         ('continuous',),
         OFF,
         single={'policy_delay': 1},
-        refusals=(*BUFFER, BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, expected')),
+        refusals=(*BUFFER, BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, expected a number at least 0')),
         deployed=(NESTED, spaces.Box(-1, 3, (2,), np.float64), {}),
     ),
     Case(
@@ -371,12 +441,20 @@ _CASES = (
             NO_DATA,
             *COLLECTING,
             *SDE,
-            Refusal('--max-kl 0', '--max-kl: got 0, expected'),
-            Refusal('--actor-iterations 0', '--actor-iterations: got 0, expected'),
-            Refusal('--fvp-n-steps 0', '--fvp-n-steps: got 0, expected'),
-            Refusal('--cg-damping -1', '--cg-damping: got -1, expected'),
-            Refusal('--n-envs 2 --n-steps 8 --mini-batches 17', '--mini-batches: got 17, expected', late=True),
-            Refusal('--n-envs 2 --n-steps 8 --fvp-n-steps 17', '--fvp-n-steps: got 17, expected', late=True),
+            Refusal('--max-kl 0', '--max-kl: got 0, expected a number above 0'),
+            Refusal('--actor-iterations 0', '--actor-iterations: got 0, expected a whole number at least 1'),
+            Refusal('--fvp-n-steps 0', '--fvp-n-steps: got 0, expected a whole number at least 1'),
+            Refusal('--cg-damping -1', '--cg-damping: got -1, expected a number at least 0'),
+            Refusal(
+                '--n-envs 2 --n-steps 8 --mini-batches 17',
+                '--mini-batches: got 17, expected at most the 16 transitions',
+                late=True,
+            ),
+            Refusal(
+                '--n-envs 2 --n-steps 8 --fvp-n-steps 17',
+                '--fvp-n-steps: got 17, expected at most the 16 transitions',
+                late=True,
+            ),
         ),
         deployed=(SEVERAL, spaces.MultiBinary((2, 3)), {}),
     ),

@@ -1,4 +1,4 @@
-"""Runs of every agent: equal seeds, stopping and going on, weight files, the command line, refusals."""
+"""Runs of every agent: seeds, resuming, weight files, the command line and error messages."""
 
 import contextlib
 import json
@@ -12,6 +12,7 @@ from tests.agents.contract import (
     CASES,
     CLAUSES,
     ENV,
+    TESTED,
     assert_same,
     clause,
     everything,
@@ -32,9 +33,9 @@ pytestmark = pytest.mark.usefixtures('eager')
 
 def test_every_agent_has_a_case_and_refuses_only_clauses_that_exist():
     lines = table()
-    cells = sum(map(len, CLAUSES.values())) + sum(len(case.refused - {''}) for case in CASES.values())
+    cells = sum(map(len, TESTED.values())) + sum(len(case.refused - {''}) for case in CASES.values())
     assert set(CASES) == set(BUILTIN_AGENTS) and cells == len(CASES) * len(CLAUSES)
-    assert len(lines) > len(CLAUSES) > 14
+    assert len(lines) > 2 * len(CLAUSES) > 30
     for case in CASES.values():
         assert case.refused - {''} <= CLAUSES.keys()
 
@@ -42,9 +43,9 @@ def test_every_agent_has_a_case_and_refuses_only_clauses_that_exist():
 @clause('equal seeds')
 def test_equal_seeds_give_equal_runs(case):
     agents = [case.make(seed=seed) for seed in (1, 1, 2)]
-    seen = [lesson(agent)[0] for agent in agents]
-    np.testing.assert_equal(seen[0], seen[1])
-    assert not np.array_equal(seen[0]['observations'], seen[2]['observations'])
+    batches = [lesson(agent)[0] for agent in agents]
+    np.testing.assert_equal(batches[0], batches[1])
+    assert not np.array_equal(batches[0]['observations'], batches[2]['observations'])
     logs, clock = [], ('seconds/', 'steps_per_second')
     for agent in agents[:2]:
         run = agent.train_iter(max_steps=case.steps)
@@ -52,10 +53,17 @@ def test_equal_seeds_give_equal_runs(case):
         assert agent.context.updates > 0
     np.testing.assert_equal(logs[0], logs[1])
     assert_same(everything(agents[0]), everything(agents[1]))
+    purposes = agents[0].streams.state().keys()
+    assert purposes
+    for agent in agents:  # the third agent has not trained, so compare the first draw of each generator
+        agent.streams.restart(agent.streams.seed)
+    for purpose in purposes:
+        first, same, other = (agent.rng(purpose).random() for agent in agents)
+        assert first == same != other, purpose
 
 
-def goes_on(case, tmp_path, steps, **options):
-    """Train 2N steps, go on from the checkpoint after N: files and state must be equal."""
+def check_resume(case, tmp_path, steps, **options):
+    """Train 2N steps, resume from the checkpoint after N steps, and compare files and state."""
     whole, killed = tmp_path / 'whole', tmp_path / 'killed'
     run = {'checkpoint_frequency': steps, 'save_seconds': 0.0, 'final_episodes': 0}
     with contextlib.closing(case.make(run_dir=str(whole), schedule_steps=3 * steps, **options)) as agent:
@@ -70,47 +78,48 @@ def goes_on(case, tmp_path, steps, **options):
 
 
 @clause('resumes')
-def test_a_run_that_was_killed_goes_on_as_if_it_had_never_stopped(case, tmp_path):
-    goes_on(case, tmp_path, case.steps, lr_schedule='linear')
+def test_a_killed_run_resumes_exactly(case, tmp_path):
+    check_resume(case, tmp_path, case.steps, lr_schedule='linear')
 
 
 @clause('one ahead')
-def test_a_run_that_collects_one_iteration_ahead_goes_on_as_if_it_had_never_stopped(case, tmp_path):
-    goes_on(case, tmp_path, case.steps, overlap=True)
+def test_a_killed_run_that_collects_one_iteration_ahead_resumes_exactly(case, tmp_path):
+    check_resume(case, tmp_path, case.steps, overlap=True)
 
 
 @clause('data set')
-def test_a_run_that_learns_from_a_data_set_goes_on_as_if_it_had_never_stopped(case, tmp_path):
-    goes_on(case, tmp_path, 8, dataset=True, eval_frequency=8, eval_episodes=1)
+def test_a_killed_run_that_learns_from_a_data_set_resumes_exactly(case, tmp_path):
+    check_resume(case, tmp_path, 8, dataset=True, eval_frequency=8, eval_episodes=1)
 
 
 @clause('weight files')
-def test_weight_files_of_every_format_hold_the_whole_agent_and_weights_alone_are_enough(case, tmp_path):
+def test_weight_files_of_every_format_restore_the_agent_and_load_without_its_state(case, tmp_path):
     agent = case.make(final_episodes=0)
     agent.fit(max_steps=case.steps)
-    shown = observations(agent)
+    whole, inputs = everything(agent), observations(agent)
     for ending in ('.tf', '.weights.h5', '.keras'):
         paths = [str(tmp_path / f'{i}{ending}') for i in range(len(agent.output_models))]
-        write_weights(paths, agent, agent.state())  # the present weights
+        write_weights(paths, agent, agent.state())
+        assert_same(whole, everything(agent))  # `write_weights` loads weights into the agent for a while
         other = xagents.make(case.id, weights=paths, seed=5, quiet=True)
-        assert_same(everything(agent), everything(other))
-        np.testing.assert_array_equal(agent.act(shown), other.act(shown))
+        assert_same(whole, everything(other))
+        np.testing.assert_array_equal(agent.act(inputs), other.act(inputs))
         assert (other.steps, other.games, other.context.updates) == (agent.steps, agent.games, agent.context.updates)
         (tmp_path / f'0{ending}.state.npz').unlink()
-        alone = case.make(weights=paths, seed=5)
-        for model, same in zip(alone.output_models, agent.output_models, strict=True):
+        partial = case.make(weights=paths, seed=5)
+        for model, same in zip(partial.output_models, agent.output_models, strict=True):
             np.testing.assert_equal(model.get_weights(), same.get_weights())
-        for name, part in alone.parts().items():
-            if hasattr(part, 'soft_update'):  # what follows a network begins as its copy
+        for name, part in partial.parts().items():
+            if hasattr(part, 'soft_update'):  # a target network starts as a copy
                 parameters = part.state()['parameters']
                 part.copy()
                 np.testing.assert_array_equal(part.state()['parameters'], parameters, name)
 
 
 @clause('command line')
-def test_the_command_line_trains_evaluates_and_goes_on(case, folder):
-    given = {name: x for name, x in case.given().items() if name != 'quiet'}
-    words = shlex.split(train_command(case.id, {'max_steps': case.steps, **given, 'run_dir': 'run'}))[1:]
+def test_the_command_line_trains_evaluates_and_resumes(case, folder):
+    options = {name: x for name, x in case.small_options().items() if name != 'quiet'}
+    words = shlex.split(train_command(case.id, {'max_steps': case.steps, **options, 'run_dir': 'run'}))[1:]
     code, stdout, stderr = execute(*words)
     assert (code, stderr) == (0, '') and 'Maximum steps exceeded' in stdout and 'without effect' not in stdout
     code, stdout, stderr = execute('evaluate', case.id, '--run-dir', 'run', '--episodes', '2', '--json')
@@ -125,18 +134,18 @@ REFUSALS = [(case, refusal) for case in CASES.values() for refusal in case.refus
 @pytest.mark.parametrize(
     ('case', 'refusal'), REFUSALS, ids=[f'{case.id}{refusal.flags or " actions"}' for case, refusal in REFUSALS]
 )
-def test_what_an_agent_refuses_is_one_line_before_a_network_is_built(case, refusal, folder, monkeypatch):
+def test_an_error_is_one_line_before_networks_are_built(case, refusal, folder, monkeypatch):
     kinds = {None: case.actions[0], True: 'continuous', False: 'discrete'}
     actions = kinds[refusal.continuous if 'sde' not in refusal.flags else bool(refusal.continuous)]
     data = recorded(shown='vector', actions=actions) if case.offline or '{data}' in refusal.flags else ''
     line = f'--env {ENV} --env-kwargs actions={actions} --net 4 --max-steps 10 --run-dir run '
     line += f'--dataset {data} ' * case.offline + refusal.flags.format(data=data)
-    message = refusal.said(case, data)
+    message = refusal.expected_message(case, data)
     if message.startswith('--') and not refusal.late:
-        monkeypatch.setattr(ModelReader, 'build_model', lambda self: pytest.fail('a network was built'))
+        monkeypatch.setattr(ModelReader, 'build_model', lambda self: pytest.fail('networks were built'))
     code, stdout, stderr = execute('train', case.id, *line.split())
     if message.startswith('--'):
         assert (code, stdout, stderr.count('\n')) == (2, '', 1)
         assert stderr.startswith(f'xagents train: {message}') and not list(folder.iterdir())
-    else:  # it only has no effect, which is said
+    else:  # the option has no effect, and the output contains a note
         assert (code, stderr) == (0, '') and message in ' '.join(stdout.split())

@@ -1,4 +1,4 @@
-"""Options that are numbers are no constants of a program: agents of equal structure share what one has compiled."""
+"""Agents of equal structure share compiled programs, because options that are numbers are variables of a program."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from xagents.registry.agents import find_agent
 WHOLE = {'policy_delay': 3, 'cg_iterations': 3, 'actor_iterations': 4}
 
 
-def made(agent_id, **options):
+def make_recorded(agent_id, **options):
     with record_resources() as programs:
         agent = CASES[agent_id].make(**options)
     return agent, programs
@@ -24,8 +24,8 @@ def trained(agent):
     return np.concatenate([np.ravel(w) for model in agent.output_models for w in model.get_weights()])
 
 
-def others(case):
-    """Other values of the options that are numbers and decide no shape."""
+def changed_options(case):
+    """Return other values of the options that are numbers and do not change a shape."""
     known, changed = declared_options(find_agent(case.id).options), {}
     for name, option in known.items():
         value = case.options.get(name, option.default)
@@ -36,26 +36,26 @@ def others(case):
 
 @clause('shares programs')
 def test_one_program_serves_all_values(case, without_xla, request):
-    case.make()  # records the data set of the case, with an agent whose programs do not count here
-    programs, changed = SharedPrograms(), others(case)
+    case.make()  # records the data set, so that the programs of the recording agent are not counted below
+    programs, changed = SharedPrograms(), changed_options(case)
     assert {'gamma', 'opt_epsilon', 'beta1'} <= set(changed)
-    first, of_first = made(case.id)
+    first, of_first = make_recorded(case.id)
     before = trained(first)
     programs.store('equal', of_first)
-    lent, of_lent = made(case.id, **changed)
-    programs.reuse('equal', of_lent)
-    lent_weights = trained(lent)
-    assert lent._update.traces == lent.actor.traces == 0
-    # what was lent is lent on, and the first agent has kept its own
-    programs.store('equal', of_lent)
-    repeat, of_repeat = made(case.id)
+    second, of_second = make_recorded(case.id, **changed)
+    programs.reuse('equal', of_second)
+    second_weights = trained(second)
+    assert second._update.traces == second.actor.traces == 0
+    # a third agent reuses the programs of the second agent, with the values of the first one
+    programs.store('equal', of_second)
+    repeat, of_repeat = make_recorded(case.id)
     programs.reuse('equal', of_repeat)
     np.testing.assert_array_equal(trained(repeat), before)
     assert repeat._update.traces == 0
     request.getfixturevalue('eager')
-    expected = trained(made(case.id, **changed)[0])
-    np.testing.assert_allclose(lent_weights, expected, rtol=1e-3, atol=1e-4)
-    assert not np.allclose(lent_weights, before, rtol=1e-2, atol=1e-3)
+    expected = trained(make_recorded(case.id, **changed)[0])
+    np.testing.assert_allclose(second_weights, expected, rtol=1e-3, atol=1e-4)
+    assert not np.allclose(second_weights, before, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,16 @@ def test_one_program_serves_all_values(case, without_xla, request):
 )
 def test_another_structure_is_another_program(agent_id, options, other_options, without_xla):
     programs = SharedPrograms()
-    first, of_first = made(agent_id, **options)
+    first, of_first = make_recorded(agent_id, **options)
     trained(first)
     programs.store('equal', of_first)
-    other, of_other = made(agent_id, **other_options)
+    other, of_other = make_recorded(agent_id, **other_options)
     programs.reuse('equal', of_other)
     trained(other)
     assert other._update.traces == 1
 
 
-def test_what_decides_a_program_is_part_of_the_structure():
+def test_options_that_change_a_program_change_the_structure():
     options = {'gamma': 0.9, 'huber': True, 'conservative': 0.0, 'target_kl': None, 'optimizer': 'adam'}
     same = structure_of(options)
     assert structure_of({**options, 'gamma': 0.5}) == same
@@ -81,9 +81,9 @@ def test_what_decides_a_program_is_part_of_the_structure():
         assert structure_of({**options, **changed}) != same
 
 
-def test_programs_that_were_not_used_for_long_go(without_xla):
+def test_the_programs_that_were_used_least_recently_are_removed(without_xla):
     programs = SharedPrograms()
-    _, of_agent = made('a2c')
+    _, of_agent = make_recorded('a2c')
     for structure in range(6):
         programs.store(structure, of_agent)
     programs.store(None, of_agent)

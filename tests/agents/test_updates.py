@@ -1,4 +1,6 @@
-"""One update of every agent: compiled, refused, published to the policy; time limits; images."""
+"""One update of every agent: compilation, numbers that are not finite, acting, time limits and images."""
+
+import copy
 
 import keras
 import numpy as np
@@ -19,7 +21,7 @@ from xagents.collecting.finite import NotFiniteError
 
 @clause('compiled equals eager')
 def test_a_compiled_update_equals_an_eager_one_and_is_traced_once(case, request):
-    """Learning rate, clip range and the number of batches are arguments: they trace nothing again."""
+    """Learning rate, clip range and number of batches are arguments, so that other values do not trace it again."""
     compiled, other = case.make(), case.make()
     batch, schedule = lesson(compiled)
     np.testing.assert_equal(lesson(other), (batch, schedule))
@@ -50,8 +52,8 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(case, actio
     batch, schedule = lesson(agent)
     batch['n_updates'] = 1
     assert learn(agent, batch, schedule)['updates'] >= 1
-    before, shown = everything(agent), observations(agent)
-    acted = agent.act(shown)
+    before, inputs = everything(agent), observations(agent)
+    acted = agent.act(inputs)
     for column in case.learns_from:
         for wrong in (np.nan, np.inf) if column == 'rewards' else (np.nan,):
             spoiled = batch[column].copy()
@@ -59,8 +61,8 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(case, actio
             log = learn(agent, {**batch, column: spoiled}, schedule)
             assert log['updates'] == 0 and log['stats/refused'] >= 1
             assert_same(before, everything(agent))
-            np.testing.assert_array_equal(agent.act(shown), acted)
-    assert learn(agent, batch, schedule)['updates'] >= 1, 'the next update is made'
+            np.testing.assert_array_equal(agent.act(inputs), acted)
+    assert learn(agent, batch, schedule)['updates'] >= 1, 'the next update succeeds'
     assert any(not np.array_equal(before[name], array) for name, array in everything(agent).items())
 
 
@@ -108,8 +110,8 @@ def test_acting_uses_the_new_weights(case, actions):
 @pytest.mark.usefixtures('eager')
 @clause('time limits')
 @pytest.mark.parametrize('end', ['truncate', 'terminate'])
-def test_a_value_is_bootstrapped_where_an_episode_was_truncated_and_not_where_it_terminated(end, case):
-    """Each step earns 1 and ends its episode; all values are 5; γ is 0.9. Targets are 1 + 0.9 · 5 = 5.5, or 1."""
+def test_values_are_bootstrapped_after_truncation_and_not_after_termination(end, case):
+    """Every episode has one step with reward 1. All values are 5 and γ is 0.9, so targets are 1 + 0.9 · 5 or 1."""
     plain = {'normalize_obs': False, 'normalize_reward': False, 'gamma': 0.9}
     agent = case.make(env_kwargs={'length': 1, 'end': end, 'noise': 0.0}, **{**case.single, **plain})
     make_values_constant(agent, 5.0)
@@ -122,12 +124,22 @@ def test_a_value_is_bootstrapped_where_an_episode_was_truncated_and_not_where_it
 @pytest.mark.usefixtures('eager')
 @clause('images', kinds=True)
 def test_an_update_from_images(case, actions):
-    """The networks that are shipped learn from bytes, which a buffer keeps as bytes."""
+    """Default networks learn from batches of bytes, and receive bytes / 255 when they learn and when they act."""
     agent = case.make(actions, 'image', **{'net': None, 'normalize_obs': False, **case.single})
     before = [w.copy() for w in agent.actor.model.get_weights()]
     batch, schedule = lesson(agent)
     assert batch['observations'].dtype == batch.get('next_observations', batch['observations']).dtype == np.uint8
+    start = copy.deepcopy(agent.state())
     log = learn(agent, {**batch, 'n_updates': 1}, schedule)
     assert log['updates'] >= 1 and not log['stats/refused']
     assert not np.array_equal(before[0], agent.actor.model.get_weights()[0]), 'the first layer learns'
+    agent.load_state(start)
+    scaled = {name: x / np.float32(255) for name, x in batch.items() if x.dtype == np.uint8 and x.ndim > 3}
+    expected = learn(agent, {**batch, **scaled, 'n_updates': 1}, schedule)
+    assert scaled and log == {name: pytest.approx(x, rel=1e-3, abs=1e-5) for name, x in expected.items()}
+    images = agent.statistics.prepare(agent.envs.encoder(observations(agent, 3)))
+    assert images.dtype == np.uint8
+    expected = keras.tree.flatten(agent.actor.model(images / np.float32(255)))
+    for part, same in zip(agent.actor(images), expected, strict=True):
+        np.testing.assert_allclose(part, same, rtol=1e-4, atol=1e-5)
     assert len(agent.act(observations(agent, 3))) == 3

@@ -1,4 +1,4 @@
-"""Trained agents that act by a plan, without TensorFlow: the same actions, in a process that never loads it."""
+"""Policies that are loaded without TensorFlow choose the same actions as their agents."""
 
 import contextlib
 import json
@@ -29,11 +29,11 @@ from xagents.options.environment import NetworkOptions
 pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla_in_module')
 
 
-class Anything(gymnasium.Env):
-    """Shows samples of a space."""
+class RandomObservations(gymnasium.Env):
+    """An environment whose observations are samples of a space."""
 
-    def __init__(self, shown, taken):
-        self.observation_space, self.action_space = shown, taken
+    def __init__(self, observation_space, action_space):
+        self.observation_space, self.action_space = observation_space, action_space
 
     def reset(self, *, seed=None, options=None):
         self.observation_space.seed(seed)
@@ -43,21 +43,21 @@ class Anything(gymnasium.Env):
         return self.observation_space.sample(), 0.0, False, False, {}
 
 
-def saved(agent, folder):
-    """Write the present policy of an agent, and read it again."""
+def write_and_read(agent, folder):
+    """Write the current policy of an agent and read the files."""
     write_policy(capture_policy(agent), folder / POLICY_PLAN, folder / POLICY_ARRAYS)
     return read_policy(folder / POLICY_PLAN, folder / POLICY_ARRAYS)
 
 
-def assert_acts_as(agent, shown, taken, folder):
-    """Write the policy of an agent with random weights, read it, and compare what both do, to the bit."""
+def assert_acts_as(agent, observation_space, action_space, folder):
+    """Write the policy of an agent with random weights, read it, and compare the actions of both, bit for bit."""
     rng = np.random.default_rng(0)
     for model in agent.output_models:
         model.set_weights([rng.normal(size=w.shape) / len(w) ** 0.5 for w in model.get_weights()])
-    agent.collector.collect(7)  # statistics
-    policy = saved(agent, folder)
-    assert (policy.agent, *policy.spaces) == (agent.id, shown, taken)
-    batch = gymnasium.vector.utils.batch_space(shown, 11)
+    agent.collector.collect(7)  # updates the statistics
+    policy = write_and_read(agent, folder)
+    assert (policy.agent, *policy.spaces) == (agent.id, observation_space, action_space)
+    batch = gymnasium.vector.utils.batch_space(observation_space, 11)
     batch.seed(3)
     batch = batch.sample()
     np.testing.assert_array_equal(policy(batch), agent.act(batch))
@@ -67,20 +67,22 @@ def assert_acts_as(agent, shown, taken, folder):
     noise = agent.acting_policy.draw_noise(np.random.default_rng(5), (len(encoded),))
     columns = agent.acting_policy(agent.statistics.prepare(encoded), noise)
     np.testing.assert_array_equal(sampled, agent.collector.decode(columns['actions']))
-    mine = policy.acting_policy(policy.statistics.prepare(encoded), noise)
-    assert mine.keys() == columns.keys() and policy.acting_policy.columns.keys() == agent.acting_policy.columns.keys()
-    for column in mine:
-        np.testing.assert_array_equal(mine[column], columns[column])
+    actual = policy.acting_policy(policy.statistics.prepare(encoded), noise)
+    assert actual.keys() == columns.keys()
+    assert policy.acting_policy.columns.keys() == agent.acting_policy.columns.keys()
+    for column in actual:
+        np.testing.assert_array_equal(actual[column], columns[column])
     one = agent.envs._vector.single_observation_space.sample()
-    assert taken.contains(policy(one) if taken.shape or isinstance(taken, spaces.Box) else int(policy(one)))
+    action = policy(one)
+    assert action_space.contains(action if action_space.shape or isinstance(action_space, spaces.Box) else int(action))
 
 
 @clause('acts from a plan')
 def test_a_plan_acts_as_its_agent_does_to_the_bit(case, tmp_path):
-    shown, taken, options = case.deployed
-    normalized = {'normalize_obs': case.options.get('normalize_obs', False), **options}
-    agent = xagents.make(case.id, lambda: Anything(shown, taken), n_envs=3, seed=1, net=[9, 1, 6], **normalized)
-    assert_acts_as(agent, shown, taken, tmp_path)
+    observation_space, action_space, options = case.deployed
+    options = {'n_envs': 3, 'seed': 1, 'net': [9, 1, 6], 'normalize_obs': True, **options}
+    agent = xagents.make(case.id, lambda: RandomObservations(observation_space, action_space), **options)
+    assert_acts_as(agent, observation_space, action_space, tmp_path)
 
 
 SIZES = st.integers(1, 5)
@@ -95,12 +97,12 @@ ANY = st.one_of(
     st.builds(spaces.MultiBinary, SIZES),
     st.builds(lambda n: spaces.Box(-np.inf, np.inf, (n,), np.float32), SIZES),
 )
-TAKEN = {**dict.fromkeys(('a2c', 'ppo', 'trpo'), ANY), **dict.fromkeys(('acer', 'dqn'), DISCRETE)}
-TAKEN |= dict.fromkeys(('ddpg', 'td3'), FINITE)
+ACTION_SPACES = {**dict.fromkeys(('a2c', 'ppo', 'trpo'), ANY), **dict.fromkeys(('acer', 'dqn'), DISCRETE)}
+ACTION_SPACES |= dict.fromkeys(('ddpg', 'td3'), FINITE)
 
 
 @given(
-    case=st.sampled_from(sorted(TAKEN)).flatmap(lambda name: st.tuples(st.just(name), TAKEN[name])),
+    case=st.sampled_from(sorted(ACTION_SPACES)).flatmap(lambda name: st.tuples(st.just(name), ACTION_SPACES[name])),
     net=st.lists(st.integers(1, 40), min_size=1, max_size=3),
     activation=st.sampled_from(declared_options(NetworkOptions)['activation'].choices),
     inputs=st.integers(1, 300),
@@ -109,24 +111,24 @@ TAKEN |= dict.fromkeys(('ddpg', 'td3'), FINITE)
 )
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_dense_policy_acts_as_its_agent_does(case, net, activation, inputs, normalize, sde, tmp_path):
-    name, taken = case
-    shown = spaces.Box(-3, 3, (inputs,), np.float32)
+    name, action_space = case
+    observation_space = spaces.Box(-3, 3, (inputs,), np.float32)
     options = {'net': net, 'activation': activation, 'normalize_obs': normalize}
-    if sde and name in ('a2c', 'ppo', 'trpo') and isinstance(taken, spaces.Box):
+    if sde and name in ('a2c', 'ppo', 'trpo') and isinstance(action_space, spaces.Box):
         options |= {'sde': True, 'sde_expln': normalize}
-    agent = xagents.make(name, lambda: Anything(shown, taken), n_envs=3, seed=1, **options)
-    assert_acts_as(agent, shown, taken, tmp_path)
+    agent = xagents.make(name, lambda: RandomObservations(observation_space, action_space), n_envs=3, seed=1, **options)
+    assert_acts_as(agent, observation_space, action_space, tmp_path)
 
 
-class Own(xagents.A2C):
-    """Acts by code of its own."""
+class CustomAct(xagents.A2C):
+    """An agent that overrides `act`."""
 
     def act(self, observations, greedy=True, policy=None):
         return super().act(observations, greedy, policy)
 
 
-class OwnSampling(SamplingPolicy):
-    """A policy of its own."""
+class PolicyWithoutPlan(SamplingPolicy):
+    """A policy that has no plan."""
 
     def to_dict(self):
         return None
@@ -134,17 +136,17 @@ class OwnSampling(SamplingPolicy):
 
 def test_what_acts_by_code_of_its_own_has_no_plan(monkeypatch):
     envs = xagents.create_envs('CartPole-v1', 2)
-    agent = Own(envs, xagents.make('a2c', envs).model)
+    agent = CustomAct(envs, xagents.make('a2c', envs).model)
     assert capture_policy(agent) is None
     agent = xagents.make('a2c', 'CartPole-v1')
     assert capture_policy(agent) is not None
-    monkeypatch.setattr(SamplingPolicy, 'to_dict', OwnSampling.to_dict)
+    monkeypatch.setattr(SamplingPolicy, 'to_dict', PolicyWithoutPlan.to_dict)
     assert capture_policy(agent) is None
 
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory, without_xla_in_module):
-    """The folder of a short run of PPO, with loose checkpoints beside it."""
+    """Train PPO for a few steps. Return the folder of its run directory and of its weight files."""
     folder = tmp_path_factory.mktemp('runs')
     options = {'n_envs': 2, 'n_steps': 16, 'mini_batches': 1, 'net': [8], 'normalize_obs': True, 'seed': 2}
     options |= {'run_dir': str(folder / 'run'), 'checkpoints': [str(folder / 'a.tf')], 'quiet': True}
@@ -168,7 +170,7 @@ def test_playing_loads_neither_tensorflow_nor_keras_and_takes_little_memory(run,
         'from xagents.cli.dispatch import execute\n'
         'for line in sys.argv[1:]:\n'
         '    execute(line.split())\n'
-        # nor what docs/policy.md does not tell to install on a machine that only acts
+        # packages that docs/policy.md does not list for a machine that only acts
         "names = {'tensorflow', 'keras', 'pandas', 'pyarrow', 'matplotlib', 'optuna', 'psutil', 'scipy'}\n"
         'assert not names & set(sys.modules)\n'
         "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
@@ -179,15 +181,15 @@ def test_playing_loads_neither_tensorflow_nor_keras_and_takes_little_memory(run,
     assert (done.returncode, done.stderr) == (0, '')
     for file in (*run.rglob(f'*{POLICY_PLAN}'), *run.rglob(f'*{POLICY_ARRAYS}')):
         file.unlink()
-    # the agent itself says the same
-    again = [execute(*line.split()) for line in lines]
-    assert [code for code, _, _ in again] == [0, 0, 0]
-    assert ''.join(out for _, out, _ in again) == done.stdout
+    # without policy files, the agent itself acts and prints the same output
+    results = [execute(*line.split()) for line in lines]
+    assert [code for code, _, _ in results] == [0, 0, 0]
+    assert ''.join(out for _, out, _ in results) == done.stdout
 
 
 @pytest.fixture
 def copied(run, tmp_path):
-    """A copy of the run, whose policy may be damaged."""
+    """Copy the run, so that a test can damage its policy."""
     return Path(shutil.copytree(run / 'run', tmp_path / 'run', symlinks=True))
 
 
@@ -203,8 +205,8 @@ def plan(change):
 def arrays(**others):
     def damage(best):
         with np.load(best / POLICY_ARRAYS) as file:
-            held = {**file, **others}
-        np.savez(best / POLICY_ARRAYS, **held)
+            changed = {**file, **others}
+        np.savez(best / POLICY_ARRAYS, **changed)
 
     return damage
 
@@ -238,9 +240,9 @@ def arrays(**others):
 )
 def test_a_damaged_policy_is_one_line(copied, damage, words):
     damage(copied / 'checkpoints' / 'best')
-    code, out, said = execute('evaluate', 'ppo', '--run-dir', str(copied))
-    assert (code, out) == (2, '') and said.count('\n') == 1
-    assert words in said
+    code, out, stderr = execute('evaluate', 'ppo', '--run-dir', str(copied))
+    assert (code, out) == (2, '') and stderr.count('\n') == 1
+    assert words in stderr
     if 'dqn' not in words:
         with pytest.raises(ValueError, match='damaged'):
             xagents.policy(copied)
@@ -262,9 +264,9 @@ def test_a_policy_of_other_weights_than_lie_there_is_none(ending, tmp_path):
 
 
 def test_other_environments_and_places_are_one_line(copied, tmp_path):
-    code, _, said = execute('evaluate', 'ppo', '--run-dir', str(copied), '--env', 'Acrobot-v1')
-    assert code == 2 and said.count('\n') == 1
-    assert 'got Acrobot-v1, expected an environment that fits the networks of' in said
+    code, _, stderr = execute('evaluate', 'ppo', '--run-dir', str(copied), '--env', 'Acrobot-v1')
+    assert code == 2 and stderr.count('\n') == 1
+    assert 'got Acrobot-v1, expected an environment that fits the networks of' in stderr
     policy = xagents.policy(copied)
     for wrong in (np.zeros((2, 7), np.float32), None, [[1, 2], [3]], {'a': 1}):
         with pytest.raises(ValueError, match='observations: got'):
