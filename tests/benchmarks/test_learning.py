@@ -1,14 +1,12 @@
 """The learning benchmark's cases, kept results and runs, processes and table."""
 
 import json
-from dataclasses import replace
 
 import yaml
 
 from benchmarks.learning import run as learning
 from benchmarks.learning.cases import CASES, LearningCase
-from benchmarks.processes import Failed
-from tests.benchmarks.common import markers, trial_options
+from tests.benchmarks.common import trial_options
 from xagents.factory import presets
 from xagents.registry.agents import agents
 
@@ -17,12 +15,6 @@ RUN = {
     'mean': 100.0, 'seconds': 120.0, 'date': '2026-01-02', 'cpu': 'a CPU', 'cores': '2', 'jobs': 2,
     'versions': {'xagents': '2.0'},
 }  # fmt: skip
-TINY = LearningCase('dqn-tiny', 'dqn', 'Tiny-v0', 1000, {'lr': 0.1, 'net': [8, 4], 'huber': True}, 90, 110)
-
-
-def kept(case: LearningCase, **means: float) -> dict:
-    runs = {seed.removeprefix('seed'): {**RUN, 'mean': mean} for seed, mean in means.items()}
-    return {case.name: {'settings': learning.settings_of(case), 'runs': runs}}
 
 
 def test_every_preset_is_a_case_whose_command_trains_it():
@@ -41,6 +33,11 @@ def test_every_preset_is_a_case_whose_command_trains_it():
         assert short.steps > short.options.get('buffer_initial_size', 0) and short.options.keys() == case.options.keys()
 
 
+def kept(case: LearningCase, **means: float) -> dict:
+    runs = {seed.removeprefix('seed'): {**RUN, 'mean': mean} for seed, mean in means.items()}
+    return {case.name: {'settings': learning.settings_of(case), 'runs': runs}}
+
+
 def test_scores_are_written_from_kept_results_of_the_same_settings(tmp_path):
     case, other = BY_NAME['dqn-lunarlander'], BY_NAME['dqn-lunarlander-published']
     results = {**kept(case, seed10=200, seed2=260.125, seed1=240), **kept(other, seed1=1)}
@@ -57,29 +54,3 @@ def test_scores_are_written_from_kept_results_of_the_same_settings(tmp_path):
     assert written(results) == {'dqn': {'LunarLander-v3': expected}}
     results[case.name]['settings']['options']['lr'] = 1.0
     assert written({})['dqn']['LunarLander-v3'] == expected and not written(results, 'others.yaml')
-
-
-def test_kept_runs_are_not_trained_again_and_the_page_is_written(tmp_path, monkeypatch):
-    page, results, case, asked = tmp_path / 'page.md', tmp_path / 'learning.json', BY_NAME['dqn-cartpole'], []
-    page.write_text(markers('learning'))
-    learning.keep(results, replace(case, steps=1), 1, RUN)  # other settings
-    learning.keep(results, case, 2, RUN)
-
-    def run(training, python):
-        asked.append(training.seed)
-        if training.seed == 3:
-            raise Failed('broken')
-        return {**RUN, 'mean': 500.0}
-
-    monkeypatch.setattr(learning.Training, 'run', run)
-    files = ['--results', str(results), '--page', str(page), '--scores', str(tmp_path / 'scores.yaml'), '--jobs', '1']
-    files += ['--only', 'dqn-cartpole', '--runs', str(tmp_path / 'runs')]
-    assert learning.main(files) == 1 and asked == [1, 3]
-    assert '500.0, 100.0' in page.read_text()
-    assert yaml.safe_load((tmp_path / 'scores.yaml').read_text())['dqn']['CartPole-v1']['means'] == [500.0, 100.0]
-    page.write_text(markers('learning'))
-    assert learning.main(['--docs', *files]) == 0 and '500.0, 100.0' in page.read_text() and len(asked) == 2
-    folder = learning.Training(case, 3, tmp_path / 'runs').folder
-    folder.mkdir(parents=True)
-    assert learning.main(['--seeds', '2', '3', '--again', *files]) == 1
-    assert asked[2:] == [2, 3] and not folder.exists()

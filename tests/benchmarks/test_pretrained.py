@@ -4,19 +4,16 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import xagents
 from benchmarks.learning import pretrained
 from tests.commands import execute
 from tests.docs.test_docs import ROOT
 from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN
-from xagents.factory.pretrained import list_pretrained, read_pretrained
-from xagents.registry.agents import BUILTIN_AGENTS
+from xagents.factory.pretrained import read_pretrained
 from xagents.system.file_names import STATE_FILE
 
 PICTURES = ROOT / 'img' / 'gallery'
-KNOWN = json.loads((PICTURES / 'pictures.json').read_text())
 OPTIONS = {'n_envs': 2, 'n_steps': 16, 'net': [8], 'max_episode_steps': 60}
 
 
@@ -76,28 +73,3 @@ def test_the_best_run_is_written_with_its_score(runs, tmp_path, monkeypatch, cap
 
 
 # --------------------------------------------------------------------------------------------------------- the gallery
-
-
-def test_the_gallery_shows_the_policies_of_the_package():
-    shipped = {f'{one.agent}-{one.env}': one for agent_id in BUILTIN_AGENTS for one in list_pretrained(agent_id)}
-    assert {name for name, one in KNOWN.items() if 'play' in one} == set(shipped)
-    page = (ROOT / 'docs' / 'gallery.md').read_text()
-    for name, one in shipped.items():
-        assert KNOWN[name]['score'] == one.score and KNOWN[name]['train'] == one.command, f'{name}: make gallery'
-        assert f'gallery/{name}.gif' in page and f'`{KNOWN[name]["play"]}`' in page
-        assert f'{one.score["mean"]:.1f} ± {one.score["std"]:.1f}' in page
-    assert page.count('.gif)') == len(KNOWN)
-
-
-@pytest.mark.parametrize('name', KNOWN)
-def test_a_picture_is_small_and_takes_some_seconds(name):
-    path = PICTURES / f'{name}.gif'
-    assert path.stat().st_size < 1_000_000
-    with Image.open(path) as gif:
-        lengths = []
-        for index in range(gif.n_frames):
-            gif.seek(index)
-            lengths.append(gif.info['duration'])
-        assert max(gif.size) <= 320 and gif.info['loop'] == 0
-    # equal frames are merged
-    assert len(lengths) >= 20 and 5_900 <= sum(lengths) <= 12_000

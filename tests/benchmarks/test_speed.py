@@ -19,7 +19,7 @@ from benchmarks.speed.cases import (
     Case,
 )  # fmt: skip
 from benchmarks.speed.tables import rates, render
-from benchmarks.workers import cleanrl_worker, flops, sb3_worker, sbx_worker, xagents_worker
+from benchmarks.workers import cleanrl_worker, sb3_worker, sbx_worker, xagents_worker
 from benchmarks.workers.settings import OffPolicySettings
 from tests.benchmarks.common import MACHINE, cells, script
 
@@ -59,21 +59,6 @@ def test_every_setting_reaches_every_library(settings):
         assert sb3_worker.policy_arguments(settings)['net_arch'] == ours['net'] == list(settings.units)
     else:
         assert sb3['batch_size'] * ours['mini_batches'] == settings.n_envs * settings.n_steps
-
-
-def test_operations_by_hand():
-    tiny = OffPolicySettings(units=(5,), batch_size=10)
-    # DQN, 3 -> 5 -> 2: a product costs 2 * 10 * in * out, that is 300 and 200
-    target, online = 300 + 200, 300 + 200
-    weights, inputs = 300 + 200, 200  # the observations need no gradient
-    assert flops.update_flops(tiny, 3, 2) == target + online + weights + inputs
-    # actor 3 -> 5 -> 2 as before; critic 5 -> 5 -> 1: 500 and 100
-    critic = (500 + 100) + (500 + 100) + (500 + 100) + 100  # target, forward, weights, inputs
-    actor = 500 + (500 + 200) + (500 + 100) + (500 + 100)  # forward, backward; critic forward and to its inputs
-    ddpg = replace(tiny, algorithm='ddpg')
-    assert flops.update_flops(ddpg, 3, 2) == 500 + critic + actor
-    peak = 10 * 20 * (500 + critic + actor) / 0.5
-    assert flops.update_share(ddpg, 3, 2, updates=20, seconds=0.5, peak=peak) == pytest.approx(0.1)
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
@@ -123,14 +108,3 @@ def test_libraries_are_measured_in_turn_and_a_failure_stops_only_its_row(tmp_pat
     text = page.read_text()
     assert text.startswith('# Mine\n<!--') and text.endswith('-->\nbelow\n') and 'old' not in text
     assert '- SBX: exit code 1: the reason' in text and cells(text, 'xagents')[1].startswith('1 500')
-
-
-def test_a_machine_replaces_only_its_own_table(tmp_path):
-    page, other = tmp_path / 'page.md', {**MACHINE, 'cpu': 'another CPU'}
-    page.write_text('above\n<!-- benchmark c -->\n<!-- end of benchmark c -->\nbelow\n')
-    for machine, text in ((MACHINE, 'first'), (other, 'second'), ({**MACHINE, 'load': '9.0'}, 'third')):
-        tables.write_for_machine(page, 'c', 'A case', machine, f'| {text} |\n\n- a note')
-    assert page.read_text() == (
-        'above\n<!-- benchmark c -->\n### A case\n\n#### a CPU, 2 cores\n\n| third |\n\n- a note\n\n'
-        '#### another CPU, 2 cores\n\n| second |\n\n- a note\n<!-- end of benchmark c -->\nbelow\n'
-    )

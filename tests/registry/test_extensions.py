@@ -32,7 +32,7 @@ from xagents.ppo.cli import PPOOptions
 from xagents.registry import agents as registry
 from xagents.registry.agents import BUILTIN_AGENTS, NetworkRole, agent_id_of, agents, find_agent
 from xagents.registry.parts import REGISTERED_MODULES
-from xagents.runs.registry import STAGE_NAMES, find_registered_stages
+from xagents.runs.registry import find_registered_stages
 from xagents.runs.registry import stage_registry as own_stages
 
 ROOT = Path(xagents.__file__).parents[1]
@@ -108,18 +108,6 @@ def gated(input_shape, output_units):
 
 
 # --------------------------------------------------------------------------------------------------------------- agents
-
-
-def test_ours_are_entries_like_any_other():
-    for id, entry in BUILTIN_AGENTS.items():
-        assert entry.id == id and entry is agents[id] is find_agent(id)
-        assert (
-            entry['agent'].__name__ == entry.class_name
-            and entry['module'].cli.__name__ == f'xagents.{id.replace("-", "_")}.cli'
-        )
-        assert agent_id_of(entry.agent) == id and entry.agent.Options is entry.options
-        assert all(entry[model]['ann'] for model in entry.models)
-        registry._check_options(entry.options)  # the rules for those of others
 
 
 def test_a_subclass_needs_nothing_but_a_name(without_xla, tmp_path):
@@ -376,15 +364,6 @@ def test_what_is_no_network_is_refused(tmp_path, monkeypatch):
 
 
 # --------------------------------------------------------------------------------------------------------------- stages
-
-
-def test_the_names_of_our_stages_are_known():
-    made = make('ppo')
-    acer = xagents.make('acer', 'CartPole-v1', seed=1)
-    dqn = xagents.make('dqn', 'CartPole-v1', seed=1)
-    for agent in (made, acer, dqn):
-        assert set(agent.recipe().names) <= set(STAGE_NAMES)
-        agent.close()
 
 
 def test_stages_stand_where_they_say_in_the_order_in_which_they_are_typed(without_xla):

@@ -186,17 +186,6 @@ def test_a_bootstrap_interval_is_the_quantiles_of_all_possible_samples():
     assert (low, high) == tuple(np.quantile(everything, [0.25, 0.75], method='inverted_cdf'))
 
 
-def test_curves_draw_whole_runs_and_the_same_each_time():
-    rng = np.random.default_rng(0)
-    curves = rng.normal(size=(5, 7))
-    low, high = bootstrap_interval(curves)
-    assert low.shape == high.shape == (7,) and (low <= interquartile_mean(curves)).all()
-    for point in range(7):
-        assert (low[point], high[point]) == bootstrap_interval(curves[:, point])
-    again = bootstrap_interval(curves)
-    np.testing.assert_array_equal(low, again[0])
-
-
 def test_a_single_run_tells_nothing_of_others():
     n, mean, iqm, low, high = summarise([4.0])
     assert (n, mean, iqm) == (1, 4.0, 4.0) and np.isnan([low, high]).all()

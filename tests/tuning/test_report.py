@@ -144,21 +144,6 @@ def test_every_trial_is_a_row_of_the_table(tmp_path, without_pictures):
     assert table['pid'].isna().sum() == 6
 
 
-def test_a_study_without_a_complete_trial_says_what_is_left_out(tmp_path):
-    (tmp_path / 'best.yaml').write_text('agent: dqn\n')
-    lines = write_report(tmp_path, study_of(of_size(2), [TrialState.FAIL, TrialState.RUNNING]), None, '')
-    pictures = ', '.join(f'{name} (no trial is complete)' for name in PLOTS)
-    assert lines == [
-        f'Written to {tmp_path}: trials.parquet',
-        f'Left out: best.yaml (no trial is complete; the one there is older), {pictures}',
-    ]
-    assert (tmp_path / 'best.yaml').read_text() == 'agent: dqn\n'
-    assert list(pd.read_parquet(tmp_path / 'trials.parquet')['state']) == ['failed', 'running']
-    write_report(tmp_path, study_of(states=[]), None, '')
-    table = pd.read_parquet(tmp_path / 'trials.parquet')
-    assert len(table) == 0 and {'number', 'state', 'value', 'duration'} <= set(table.columns)
-
-
 def test_the_importances_are_those_of_the_study():
     space = {'kind': CategoricalDistribution(['a', 'b']), 'noise': FloatDistribution(0, 1), 'lr': SPACE['lr']}
     study = optuna.create_study(direction='maximize')
