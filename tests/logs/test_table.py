@@ -213,7 +213,7 @@ def test_a_history_path_is_checked_without_being_touched(path, name):
     for refuse in (check_history_path, HistoryWriter):
         with pytest.raises(ValueError, match=rf'history_checkpoint: .*{name.partition("/")[0]}') as error:
             refuse(path.parent / name)
-        assert '.parquet' in one_line(error)
+        assert ('there is no directory' if '/' in name else '.parquet') in one_line(error)
     assert check_history_path(str(path)) == check_history_path(path, resume=True) == path
     assert os.listdir(path.parent) == []
 
