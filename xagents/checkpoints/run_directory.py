@@ -97,7 +97,7 @@ class RunDirectory:
         if last.is_dir():
             present = os.readlink(last) if last.is_symlink() else last.name
         if present != self._loaded:
-            problem = 'another process has trained the run since it was loaded: resume it a second time'
+            problem = 'another process has trained the run since it was loaded: resume it again'
             raise SaveError(f'{self.path}: {problem}')
         self._loaded = ''
 

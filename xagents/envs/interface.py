@@ -364,8 +364,9 @@ class Envs(Copyable):
         """
         if self._factory is None:
             raise ValueError(f'{self.id} was passed ready-made and cannot be created again; {RECREATE_HINT}')
+        factory: Any = self._factory  # the stubs of Gymnasium expect a function without arguments
         try:
-            return pickle.dumps(CloudpickleWrapper(self._factory))  # type: ignore[arg-type]
+            return pickle.dumps(CloudpickleWrapper(factory))
         except Exception as error:  # a user's function may reference any object
             problem = f'{self.id} cannot be sent to another process ({one_line(error)})'
             raise ValueError(f'{problem}; {RECREATE_HINT}') from error

@@ -75,7 +75,7 @@ class PettingZooMaker:
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter] | None:
-        """The parameters, None if unknown; PettingZoo's own functions pass theirs on to `raw_env`."""
+        """The parameters by name, None if unknown; functions of PettingZoo pass their arguments to `raw_env`."""
         dotted, _, attribute = self.name.partition(':')
         own: Any = _load_factory(self.name) if attribute else getattr(_load_module(dotted), 'raw_env', None)
         with contextlib.suppress(TypeError, ValueError):

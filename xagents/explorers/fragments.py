@@ -13,7 +13,7 @@ from xagents.pipeline.context import EpisodeEnd
 from xagents.system.arrays import add_prefix, strip_prefix
 
 # prefixes of a message's arrays: statistics, exploration noise, state of the environments
-STATISTICS, EXPLORATION, ENV_STATE = 'statistics', 'exploration', 'stand'
+STATISTICS, EXPLORATION, ENV_STATE = 'statistics', 'exploration', 'env_state'
 NOISE_STATE = f'{EXPLORATION}/x'
 # shape [T or T + 1, N, …] and dtype of each array of a whole rollout, by name
 ArraySpecs = Mapping[str, tuple[np.dtype, tuple[int, ...]]]
@@ -50,13 +50,13 @@ def pack_env_state(copies: Sequence[Snapshot], observations: np.ndarray | None =
     """
     held = {str(i): copy.arrays['bytes'] for i, copy in enumerate(copies)}
     seen = {} if observations is None else {'observations': observations}
-    return {'stand': [copy.record for copy in copies]}, add_prefix(ENV_STATE, {**held, **seen})
+    return {ENV_STATE: [copy.record for copy in copies]}, add_prefix(ENV_STATE, {**held, **seen})
 
 
 def unpack_env_state(part: MessagePart) -> tuple[list[Snapshot], np.ndarray]:
     """Return n snapshots and observations [n, *D] of a part that `pack_env_state` made with observations."""
     held = strip_prefix(ENV_STATE, part[1])
-    copies = [Snapshot({'bytes': held[str(i)]}, record) for i, record in enumerate(part[0]['stand'])]
+    copies = [Snapshot({'bytes': held[str(i)]}, record) for i, record in enumerate(part[0][ENV_STATE])]
     return copies, np.array(held['observations'])
 
 
@@ -84,8 +84,9 @@ def parse_fragment(
     try:
         episodes = [_parse_episode(record, columns, rows) for record in header['episodes']]
         seconds = {name: _parse_seconds(header['seconds'][name]) for name in ('env', 'act', 'busy')}
-        env_state = _parse_env_state(header.get('stand'), arrays, n_envs)
-        if has_noise_state != _is_noise_state(noise_state, len(columns)) or has_noise_state != (NOISE_STATE in arrays):
+        env_state = _parse_env_state(header.get(ENV_STATE), arrays, n_envs)
+        valid = _is_noise_state(noise_state, len(columns)) if has_noise_state else noise_state is None
+        if not valid:
             raise ValueError('the state of the noise is missing, unexpected or has a wrong shape or dtype')
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
         raise WireError('the header of a fragment is invalid') from error
@@ -117,7 +118,7 @@ def _parse_env_state(records: Any, arrays: Mapping[str, np.ndarray], n_envs: int
     whole = [type(record) for record in records] == [dict] * n_envs and held.keys() == {str(i) for i in range(n_envs)}
     if not whole or any(array.dtype != np.uint8 or array.ndim != 1 for array in held.values()):
         raise ValueError('the state of the environments is invalid')
-    return {'stand': records}, add_prefix(ENV_STATE, {**held, 'observations': arrays['observations'][-1]})
+    return {ENV_STATE: records}, add_prefix(ENV_STATE, {**held, 'observations': arrays['observations'][-1]})
 
 
 def _is_noise_state(state: np.ndarray | None, n_envs: int) -> bool:

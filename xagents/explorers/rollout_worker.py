@@ -22,7 +22,7 @@ from xagents.collecting.rollouts import Rollout, allocate_rollout
 from xagents.collecting.statistics import Statistics
 from xagents.envs.create import create_envs
 from xagents.envs.normalisation import ObservationNormalizer
-from xagents.explorers.fragments import EXPLORATION, STATISTICS, pack_env_state, unpack_env_state
+from xagents.explorers.fragments import ENV_STATE, EXPLORATION, STATISTICS, pack_env_state, unpack_env_state
 from xagents.explorers.messages import Message, WireError, pack
 from xagents.explorers.versions import version_differences, versions
 from xagents.networks.acting import PublishedWeights
@@ -122,7 +122,7 @@ class RolloutWorker:
             self.policy.exploration.load(strip_prefix(EXPLORATION, arrays))
         if 'seed' in header:
             self.stepper.observations = self.stepper.envs.reset(header['seed'], self.first)
-        elif 'stand' in header:
+        elif ENV_STATE in header:
             copies, observations = unpack_env_state((dict(header), dict(arrays)))
             self.stepper.envs.restore_each(copies)
             self.stepper.observations = observations

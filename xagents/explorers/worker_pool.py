@@ -32,7 +32,14 @@ from xagents.explorers.assignments import (
     Launcher,
     ReceivedFragment,
 )
-from xagents.explorers.fragments import NOISE_STATE, ArraySpecs, pack_env_state, parse_fragment, unpack_env_state
+from xagents.explorers.fragments import (
+    ENV_STATE,
+    NOISE_STATE,
+    ArraySpecs,
+    pack_env_state,
+    parse_fragment,
+    unpack_env_state,
+)
 from xagents.explorers.membership import Membership
 from xagents.explorers.messages import Message, WireError, pack
 from xagents.options.errors import one_line
@@ -157,7 +164,7 @@ class WorkerPool:
         """Set the environments of this process to the state of all shards; return whether that succeeded."""
         local_stepper = self._local_stepper
         local_stepper.observations = None
-        states = [s.state_after for s in self.shards if s.state_after is not None and 'stand' in s.state_after[0]]
+        states = [s.state_after for s in self.shards if s.state_after is not None and ENV_STATE in s.state_after[0]]
         if self.observations is None or len(states) < len(self.shards):
             local_stepper.envs.snapshot_problem = self.snapshot_problem
             return False

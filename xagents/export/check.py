@@ -145,11 +145,13 @@ def _distances(agent: BaseAgent, outputs: np.ndarray, expected: np.ndarray, got:
     else:
         nvec = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [agent.n_actions]
         sizes = np.asarray(nvec, np.int64)
-        mine, theirs = (agent.collector.decode.inverse(actions).reshape(len(got), -1) for actions in (expected, got))
-        valid = (theirs >= 0) & (theirs < sizes)
+        wanted, returned = (
+            agent.collector.decode.inverse(actions).reshape(len(got), -1) for actions in (expected, got)
+        )
+        valid = (returned >= 0) & (returned < sizes)
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        chosen = np.take_along_axis(outputs, mine + offsets, 1)
-        distances = chosen - np.take_along_axis(outputs, np.where(valid, theirs, 0) + offsets, 1)
+        chosen = np.take_along_axis(outputs, wanted + offsets, 1)
+        distances = chosen - np.take_along_axis(outputs, np.where(valid, returned, 0) + offsets, 1)
         distances = np.where(valid, distances, np.inf)
     distances = distances.reshape(len(got), -1).max(1)
     return distances if isinstance(space, spaces.Box) else distances / np.maximum(1, np.abs(outputs).max(1))

@@ -173,7 +173,7 @@ def _should_merge(ring: Ring, first: int, before: Segment) -> bool:
 
 
 def _checksum(file: zipfile.ZipFile) -> int:
-    """Return one checksum of the checksums of all arrays in a file; reading the arrays verifies theirs."""
+    """Return one checksum of the checksums of all arrays in a file. Reading an array verifies its own checksum."""
     members = [(member.filename, member.file_size, member.CRC) for member in file.infolist()]
     return zlib.crc32(repr(members).encode())
 
