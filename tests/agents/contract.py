@@ -346,6 +346,7 @@ _CASES = (
         'ddpg',
         ('continuous',),
         {**OFF, **NORMAL, 'noise': 'ornstein-uhlenbeck'},
+        steps=24,
         refusals=(
             *BUFFER,
             BOX_ONLY,
@@ -361,6 +362,7 @@ _CASES = (
         'dqn',
         ('discrete',),
         {**OFF, 'normalize_obs': True, 'double': True, 'prioritized': True, 'n_step': 2, 'target_sync_steps': 20},
+        steps=24,
         refusals=(
             *BUFFER,
             Refusal(
@@ -376,6 +378,7 @@ _CASES = (
         ('continuous',),
         {**OFF, 'normalize_obs': True},
         loss='loss/critic',
+        steps=24,
         refusals=(
             *BUFFER,
             BOX_ONLY,
@@ -396,6 +399,7 @@ _CASES = (
         ('continuous',),
         {**OFF, 'normalize_obs': True},
         single={'policy_delay': 1},
+        steps=24,
         refusals=(
             *BUFFER,
             BOX_ONLY,
@@ -410,6 +414,7 @@ _CASES = (
         ('continuous',),
         OFF,
         single={'policy_delay': 1},
+        steps=24,
         refusals=(*BUFFER, BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, expected a number at least 0')),
         deployed=(NESTED, spaces.Box(-1, 3, (2,), np.float64), {}),
     ),

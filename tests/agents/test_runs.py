@@ -48,7 +48,7 @@ def test_equal_seeds_give_equal_runs(case):
     assert not np.array_equal(batches[0]['observations'], batches[2]['observations'])
     logs, clock = [], ('seconds/', 'steps_per_second')
     for agent in agents[:2]:
-        run = agent.train_iter(max_steps=case.steps)
+        run = agent.train_iter(max_steps=agent.steps + case.steps)
         logs.append([{k: v for k, v in log.items() if not k.startswith(clock)} for log in run])
         assert agent.context.updates > 0
     np.testing.assert_equal(logs[0], logs[1])
@@ -89,7 +89,7 @@ def test_a_killed_run_that_collects_one_iteration_ahead_resumes_exactly(case, tm
 
 @clause('data set')
 def test_a_killed_run_that_learns_from_a_data_set_resumes_exactly(case, tmp_path):
-    check_resume(case, tmp_path, 8, dataset=True, eval_frequency=8, eval_episodes=1)
+    check_resume(case, tmp_path, 5, dataset=True, eval_frequency=5, eval_episodes=1)
 
 
 @clause('weight files')

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.options.agents import OnPolicyOptions, SDEOptions
-from xagents.options.declaration import option
+from xagents.options.declaration import choice, network_file
 
 
 @dataclass
 class ActorCriticOptions(OnPolicyOptions):
     """Options of agents with one network of two heads."""
 
-    model: str | None = option(None, '.cfg file of the network; the default depends on the environment', metavar='CFG')
+    model: str | None = network_file('.cfg file of the network; the default depends on the environment')
 
 
 @dataclass
@@ -33,6 +33,4 @@ class A2COptions(SDEOptions, ActorCriticOptions):
         'normalize_reward': (False, True),
     }
 
-    v_trace: bool = option(
-        False, 'correct for rollouts of an older policy (V-trace); required by --overlap', tune='categorical'
-    )
+    v_trace: bool = choice(False, 'correct for rollouts of an older policy (V-trace); required by --overlap')

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from xagents.a2c.cli import ActorCriticOptions
 from xagents.options.agents import ReplayOptions
-from xagents.options.declaration import changed, count, fraction, option, positive
+from xagents.options.declaration import changed, choice, count, option, positive, tuned_fraction
 from xagents.options.errors import OptionError
 
 
@@ -45,17 +45,9 @@ class ACEROptions(ActorCriticOptions, ReplayOptions):
         at_most=1000,
         tune='categorical',
     )
-    trust_region: bool = option(
-        True,
-        'limit how far an update moves from the average policy (the projection of section 3.3)',
-        tune='categorical',
-    )
-    delta: float = positive(
-        1.0, 'δ, bound on the distance from the average policy; larger values allow larger policy steps'
-    )
-    ema_alpha: float = fraction(
-        0.99, 'decay of the average policy per update; larger values average over more updates', tune='log_uniform'
-    )
+    trust_region: bool = choice(True, 'limit how far an update moves from the average policy (section 3.3)')
+    delta: float = positive(1.0, 'δ, bound on the distance from the average policy; larger values allow larger steps')
+    ema_alpha: float = tuned_fraction(0.99, 'decay of the average policy; larger values average over more updates')
     importance_c: float = positive(
         10.0, 'c, the largest importance weight; larger values have more variance and less bias correction by Q values'
     )

@@ -6,28 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
-from gymnasium import spaces
 
 from xagents.base.batches import ReplaySamples
-from xagents.base.off_policy import OffPolicy
+from xagents.base.replayed_actor_critic import ReplayedActorCritic, target_value, value
 from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
 from xagents.collecting.policies import NoisyPolicy, Policy
 from xagents.ddpg.cli import DDPGOptions
-from xagents.envs.interface import Envs
-from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates, zero_if_not_finite
-from xagents.networks.programs import KerasNetwork, Program, network_input, suits_xla
+from xagents.networks.gradient_steps import apply_together, zero_if_not_finite
+from xagents.networks.programs import network_input
 from xagents.networks.targets import TargetNetwork
-from xagents.options.agents import AgentOptions
-from xagents.options.errors import OptionError
 from xagents.pipeline.schedules import Schedule
-from xagents.registry.agents import agent_id_of
 
 
-class DDPG(OffPolicy):
+class DDPG(ReplayedActorCritic):
     """DDPG: a deterministic policy that maximises the values of a critic, learned from replayed transitions.
 
     Args:
@@ -50,41 +43,14 @@ class DDPG(OffPolicy):
         self, envs: Any, actor_model: keras.Model, critic_model: keras.Model, *, buffers: Any = None, **options: Any
     ):
         super().__init__(envs, buffers=buffers, **options)
-        self._build(actor_model, [critic_model])
+        self.set_networks(actor_model, [critic_model])
 
-    def _build(self, actor: keras.Model, critics: Sequence[keras.Model]) -> None:
-        """Set the networks, and create target networks, optimisers and the compiled update."""
-        self.n_units = self.output_units(self.envs)['actor']
-        self._check_model(actor, [self.n_units], 'actor_model')
-        for critic in critics:
-            self._check_model(critic, [1], 'critic_model', critic_inputs(critic, self.input_shape, self.n_units))
-        self.output_models = [actor, *critics]
-        rates = [adopt_model_optimizer(model, self.options) for model in self.output_models]
-        self.actor_model, self.critic_models = actor, list(critics)
-        self.actor_step, *self.critic_steps = (
-            GradientStep(model, self.traced_options, rate=rate, name='critic_model' if i else 'actor_model')
-            for i, (model, rate) in enumerate(zip(self.output_models, rates, strict=True))
-        )
-        self.target_actor, *self.target_critics = (TargetNetwork(model) for model in self.output_models)
-        self.actor = self.make_actor(0)
-        self._update = Program(self.update, jit=suits_xla(*self.output_models))
-
-    @classmethod
-    def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that actions are continuous and have bounds."""
-        super().check_envs(envs, options)
-        check_bounded(envs, agent_id_of(cls))
-
-    @classmethod
-    def output_units(cls, envs: Envs) -> dict[str, int]:
-        """Return the sizes of possible network outputs."""
-        return {'actor': ActionDecoder(envs.action_space).n_actions, 'critic': 1}
+    def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
+        """Set the networks; see `ReplayedActorCritic`. The actor has a target network, too."""
+        super().set_networks(actor, critics, *others)
+        self.target_actor = TargetNetwork(actor)
 
     # acting
-
-    def make_actor(self, index: int) -> KerasNetwork:
-        """Return the acting network, the actor; `index` has no effect, because the actor has one output."""
-        return KerasNetwork(self.actor_model, self.statistics.dtype)
 
     def make_policy(self, network: ActingNetwork) -> Policy:
         """Return the policy with its exploration noise."""
@@ -100,31 +66,11 @@ class DDPG(OffPolicy):
     # learning
 
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
-        samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
-        acting_weights, metrics = self._update(samples, batch['n_updates'], learning_rate)
-        self.actor.refresh(acting_weights)
-        logs = self.metrics_by_name(metrics.numpy())
+        """Make the updates of one iteration; see `ReplayedActorCritic`."""
+        logs = super().learn(batch, learning_rate)
         # both are means over all updates, including those without a policy update
         share, loss = logs.pop('policy_updates', 0.0), logs.pop('loss/policy', 0.0)
         return {**logs, 'loss/policy': loss / share} if share else logs
-
-    def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
-        """Return the noise of the updates for actions of `shape` [K, B, A]: none."""
-        return ()
-
-    def update(
-        self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make an update with each of the first `n_updates` of K batches; compiled.
-
-        Returns:
-            The acting weights, and the metrics as a vector.
-        """
-        for step in (self.actor_step, *self.critic_steps):
-            step.set_rate(learning_rate)
-        metrics, _ = loop_updates(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, samples.shape)
-        return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Update the critics, then the actor, with a batch, [B, …] each; return metrics and TD errors [B]."""
@@ -144,25 +90,15 @@ class DDPG(OffPolicy):
         self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Update each critic towards the targets `goal` [B]; return metrics, and TD errors [B] of the first critic."""
-        losses, errors, q, gradients = [], [], [], []
-        for critic, step in zip(self.critic_models, self.critic_steps, strict=True):
-            with tf.GradientTape() as tape:
-                q.append(value(critic, observations, actions, training=True))
-                errors.append(goal - q[-1])
-                losses.append(tf.reduce_mean(errors[-1] ** 2))
-            gradients.append(step.gradient(tape, losses[-1]))
-        # one gradient that is not finite stops the step of every critic
-        finite = tf.reduce_all([is_finite for *_, is_finite in gradients])
-        for step, (gradient, norm, _) in zip(self.critic_steps, gradients, strict=True):
-            step.apply(gradient, norm, finite)
-        norms = [norm for _, norm, _ in gradients]
+        loss, gradients, errors, q = self.critic_errors(observations, actions, goal)
+        updated, norm = apply_together(self.critic_steps, gradients)
         metrics = {
-            'updates': tf.cast(finite, tf.float32),
-            'stats/refused': tf.cast(~finite, tf.float32),
-            'loss/value': tf.reduce_mean(losses),
+            'updates': updated,
+            'stats/refused': 1.0 - updated,
+            'loss/value': loss,
             'stats/q': tf.reduce_mean(q[0]),
             'stats/td_error': tf.reduce_mean(tf.abs(errors[0])),
-            'stats/grad_norm': tf.reduce_max(norms),
+            'stats/grad_norm': norm,
         }
         return metrics, errors[0]
 
@@ -180,7 +116,7 @@ class DDPG(OffPolicy):
             actions = tf.cast(self.actor_model(observations, training=True), tf.float32)
             loss = self.policy_loss(value(self.critic_models[0], observations, actions), actions, buffer_actions)
         _, updated, refused = self.actor_step(tape, loss, critics_updated > 0)
-        for target in (self.target_actor, *self.target_critics):
+        for target in self.targets():
             target.soft_update(self.traced_options.tau * updated)
         return {'loss/policy': zero_if_not_finite(loss), 'policy_updates': updated, 'stats/refused': refused}
 
@@ -194,40 +130,6 @@ class DDPG(OffPolicy):
         """
         return -tf.reduce_mean(q)
 
-    def parts(self) -> dict[str, Any]:
-        """Return the parts whose state belongs in checkpoints: also the target networks."""
-        targets = {f'target_{i}': target for i, target in enumerate((self.target_actor, *self.target_critics))}
-        return {**super().parts(), **targets}
-
-
-def check_bounded(envs: Envs, name: str) -> None:
-    """Check that actions are continuous and have bounds; `name` is the agent's."""
-    space = envs.action_space
-    if not isinstance(space, spaces.Box):
-        got = type(space).__name__
-        others = 'dqn or ppo' if got == 'Discrete' else 'ppo or a2c'
-        raise OptionError('env', f'{envs.id} has {got} actions, {name} accepts Box ones (try {others})')
-    if not np.isfinite([space.low, space.high]).all():
-        raise OptionError('env', f'{envs.id} has actions without finite bounds, {name} accepts bounded ones (try ppo)')
-
-
-def critic_inputs(critic: keras.Model, shape: tuple[int, ...], n_units: int) -> list[tuple[int, ...]]:
-    """Return the expected input shapes of a critic: one concatenated vector, or two inputs."""
-    joined = len(critic.inputs) == 1 and len(shape) == 1
-    return [(shape[0] + n_units,)] if joined else [shape, (n_units,)]
-
-
-def critic_input(n_inputs: int, observations: tf.Tensor, actions: tf.Tensor) -> Any:
-    """Return the input of a critic: two inputs, or both concatenated to one vector."""
-    return [observations, actions] if n_inputs == 2 else tf.concat([observations, actions], 1)
-
-
-def target_value(critic: TargetNetwork, observations: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-    """Return the values [B] of a target critic."""
-    return critic(critic_input(critic.n_inputs, observations, actions))[0][:, 0]
-
-
-def value(critic: keras.Model, observations: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
-    """Return the values [B] of a critic."""
-    q = critic(critic_input(len(critic.inputs), observations, actions), training=training)
-    return tf.cast(q, tf.float32)[:, 0]
+    def targets(self) -> list[TargetNetwork]:
+        """Return the target networks: also that of the actor."""
+        return [self.target_actor, *super().targets()]

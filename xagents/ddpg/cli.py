@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.options.agents import OffPolicyOptions
-from xagents.options.declaration import option, positive, weight
+from xagents.options.declaration import network_file, option, positive, weight
 
 
 @dataclass
@@ -24,12 +24,8 @@ class DDPGOptions(OffPolicyOptions):
         'noise': ('gaussian', 'ornstein-uhlenbeck'),
     }
 
-    actor_model: str | None = option(
-        None, ".cfg file of the actor's network; the default depends on the environment", metavar='CFG'
-    )
-    critic_model: str | None = option(
-        None, ".cfg file of the critic's network; the default depends on the environment", metavar='CFG'
-    )
+    actor_model: str | None = network_file(".cfg file of the actor's network; the default depends on the environment")
+    critic_model: str | None = network_file(".cfg file of the critic's network; the default depends on the environment")
     noise: str = option(
         'gaussian',
         'exploration noise: independent at every step, or correlated in time',

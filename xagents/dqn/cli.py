@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.options.agents import OffPolicyOptions
-from xagents.options.declaration import count, fraction, option, positive, weight
+from xagents.options.declaration import choice, fraction, network_file, positive, tuned_count, tuned_fraction, weight
 
 
 @dataclass
@@ -26,14 +26,10 @@ class DQNOptions(OffPolicyOptions):
         'huber': (False, True),
     }
 
-    model: str | None = option(None, '.cfg file of the network; the default depends on the environment', metavar='CFG')
-    double: bool = option(
-        False, 'choose the next action of the target with the online network (double DQN)', tune='categorical'
-    )
-    dueling: bool = option(False, 'estimate value and advantages separately (dueling network)', tune='categorical')
-    prioritized: bool = option(
-        False, 'sample transitions in proportion to their last TD error (prioritized replay)', tune='categorical'
-    )
+    model: str | None = network_file('.cfg file of the network; the default depends on the environment')
+    double: bool = choice(False, 'choose the next action of the target with the online network (double DQN)')
+    dueling: bool = choice(False, 'estimate value and advantages separately (dueling network)')
+    prioritized: bool = choice(False, 'sample transitions in proportion to their last TD error (prioritized replay)')
     priority_alpha: float = fraction(
         0.6, '--prioritized: exponent of the priorities; larger values sample large errors more often'
     )
@@ -45,29 +41,19 @@ class DQNOptions(OffPolicyOptions):
         '--dataset: weight of the loss against high values of actions that are not in the data (CQL); larger '
         'values stay closer to the data',
     )
-    huber: bool = option(
-        False,
-        'use the Huber loss, which is linear above an error of 1, instead of the squared error',
-        tune='categorical',
-    )
+    huber: bool = choice(False, 'use the Huber loss, which is linear above an error of 1, instead of the squared error')
     grad_norm: float = positive(10.0, 'norm to which gradients are clipped; larger values allow larger updates')
-    epsilon_start: float = fraction(
-        1.0, 'initial probability of a random action; larger values explore more', tune='log_uniform'
+    epsilon_start: float = tuned_fraction(1.0, 'initial probability of a random action; larger values explore more')
+    epsilon_end: float = tuned_fraction(0.02, 'probability of a random action after decay; larger values explore more')
+    epsilon_decay_steps: int = tuned_count(
+        150_000, 'environment steps until ε has fallen to --epsilon-end; larger values explore for longer'
     )
-    epsilon_end: float = fraction(
-        0.02, 'probability of a random action after the decay; larger values explore more', tune='log_uniform'
-    )
-    epsilon_decay_steps: int = count(
-        150_000, 'environment steps until ε has fallen to --epsilon-end; larger values explore for longer', tune='int'
-    )
-    epsilon_ladder: bool = option(
+    epsilon_ladder: bool = choice(
         False,
         'give environment i of N (from 0) the probability ε^(1 + 7 i / (N - 1)) of random actions (Ape-X: ε = 0.4)',
-        tune='categorical',
     )
-    target_sync_steps: int = count(
+    target_sync_steps: int = tuned_count(
         1000,
         'environment steps between two copies of the network to the target network; larger values are slower '
         'and more stable',
-        tune='int',
     )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from xagents.ddpg.cli import DDPGOptions
 from xagents.options.agents import OffPolicyOptions, OnPolicyOptions
-from xagents.options.declaration import changed, option, positive, weight
+from xagents.options.declaration import changed, network_file, positive, weight
 
 
 @dataclass
@@ -26,9 +26,7 @@ class IQLOptions(OffPolicyOptions):
 
     actor_model: str | None = changed(DDPGOptions, 'actor_model', None)
     critic_model: str | None = changed(DDPGOptions, 'critic_model', None)
-    value_model: str | None = option(
-        None, '.cfg file of the value network; the default depends on the environment', metavar='CFG'
-    )
+    value_model: str | None = network_file('.cfg file of the value network; the default depends on the environment')
     expectile: float = positive(
         0.7,
         'τ, expectile of action values that defines a state value; larger values approach the best action of the data',

@@ -120,6 +120,20 @@ class GradientStep:
         return made
 
 
+def apply_together(steps: Sequence[GradientStep], gradients: Sequence[tuple]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Make the steps of several networks with results of `GradientStep.gradient`, in the same order.
+
+    One gradient that is not finite stops the step of every network.
+
+    Returns:
+        1.0 if the steps were made, else 0.0; and the largest gradient norm.
+    """
+    finite = tf.reduce_all([is_finite for *_, is_finite in gradients])
+    for step, (gradient, norm, _) in zip(steps, gradients, strict=True):
+        step.apply(gradient, norm, finite)
+    return tf.cast(finite, tf.float32), tf.reduce_max([norm for _, norm, _ in gradients])
+
+
 def gradients_of(tape: tf.GradientTape, target: tf.Tensor, variables: Variables, name: str = '') -> list[tf.Tensor]:
     """Return the gradients of a scalar with respect to variables; 0 for variables that do not influence the scalar.
 

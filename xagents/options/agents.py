@@ -6,7 +6,19 @@ import dataclasses
 import secrets
 from typing import ClassVar, Literal
 
-from xagents.options.declaration import Options, choice, count, decay_rate, fraction, option, positive, weight
+from xagents.options.declaration import (
+    Options,
+    choice,
+    count,
+    decay_rate,
+    fraction,
+    option,
+    positive,
+    schedule,
+    tuned_count,
+    tuned_fraction,
+    weight,
+)
 from xagents.options.errors import OptionError, requires
 
 
@@ -20,20 +32,14 @@ class AgentOptions(Options):
 
     datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
 
-    gamma: float = fraction(
-        0.99, 'discount factor; larger values look further ahead, with more variance', tune='log_uniform'
-    )
+    gamma: float = tuned_fraction(0.99, 'discount factor; larger values look further ahead, with more variance')
     lr: float = positive(7e-4, 'learning rate; larger values learn faster and less stably')
     opt_epsilon: float = positive(1e-7, 'epsilon of the optimizer; larger values damp small gradients')
-    beta1: float = decay_rate(0.9, 'Adam: decay of the mean gradient; larger values average over more updates')
-    beta2: float = decay_rate(
-        0.999, 'Adam: decay of the mean squared gradient; larger values average over more updates'
-    )
+    beta1: float = decay_rate(0.9, 'Adam: decay of the mean gradient; larger values average more updates')
+    beta2: float = decay_rate(0.999, 'Adam: decay of the mean squared gradient; larger values average more updates')
     optimizer: str = choice('adam', 'optimizer of the networks', choices=('adam', 'rmsprop'))
-    lr_schedule: str = choice(
-        'constant',
-        'course of the learning rate: constant, or down to 0 along a line or a cosine',
-        choices=('constant', 'linear', 'cosine'),
+    lr_schedule: str = schedule(
+        'course of the learning rate: constant, or down to 0 along a line or a cosine', tune='categorical'
     )
     schedule_steps: int | None = count(
         None, 'steps until schedules reach their end (default: --max-steps); larger values make them slower'
@@ -72,7 +78,7 @@ class OnPolicyOptions(AgentOptions):
     n_steps: int = choice(
         5, 'steps of each environment in a rollout; larger values give less bias and fewer updates', at_least=1
     )
-    lam: float = fraction(1.0, 'GAE lambda; larger values rely more on rewards than on the critic', tune='log_uniform')
+    lam: float = tuned_fraction(1.0, 'GAE lambda; larger values rely more on rewards than on the critic')
     entropy_coef: float = weight(0.01, 'weight of the entropy bonus; larger values explore more')
     value_loss_coef: float = weight(
         0.5, "weight of the critic's loss; larger values train the critic more and the policy less"
@@ -97,9 +103,7 @@ class SDEOptions(OnPolicyOptions):
         'steps between samples of the gSDE noise, -1: one sample per rollout; larger values explore more smoothly',
         at_least=-1,
     )
-    sde_expln: bool = choice(
-        False, 'gSDE: let standard deviations above 1 grow logarithmically instead of exponentially'
-    )
+    sde_expln: bool = choice(False, 'gSDE: let standard deviations above 1 grow logarithmically, not exponentially')
 
     def check(self) -> None:
         """Check the options that require state-dependent exploration."""
@@ -113,10 +117,8 @@ class SDEOptions(OnPolicyOptions):
 class ReplayOptions(AgentOptions):
     """Options of agents with a replay buffer; sizes are totals over all environments."""
 
-    buffer_max_size: int = count(
-        10_000,
-        'capacity of the replay buffer in transitions; larger values keep older data and take more memory',
-        tune='int',
+    buffer_max_size: int = tuned_count(
+        10_000, 'capacity of the replay buffer in transitions; larger values keep older data and take more memory'
     )
     buffer_initial_size: int | None = option(
         None,
@@ -163,11 +165,10 @@ class OffPolicyOptions(ReplayOptions):
         'steps of each environment per iteration, instead of --train-frequency, with as many updates per '
         'step; larger values need fewer messages from explorers and update less often',
     )
-    n_step: int = count(
+    n_step: int = tuned_count(
         1,
         'number of rewards that a target sums before it bootstraps; larger values propagate rewards faster '
         'and less exactly',
-        tune='int',
     )
     her: bool = option(
         False, 'replace goals of sampled transitions by goals achieved in their episode (hindsight experience replay)'
@@ -177,9 +178,7 @@ class OffPolicyOptions(ReplayOptions):
         'source of the new goals of --her: the transition or a later one, the last one, or any one of the episode',
         choices=('future', 'final', 'episode'),
     )
-    her_ratio: float = fraction(
-        0.8, 'share of sampled transitions with a new goal; larger values use fewer original goals'
-    )
+    her_ratio: float = fraction(0.8, 'share of samples with a new goal; larger values use fewer original goals')
 
     def check(self) -> None:
         """Check the options against each other."""

@@ -24,9 +24,7 @@ class TuneOptions(Options):
     n_trials: int = count(
         1, 'trials that this call finishes; if only --timeout is given, as many as fit; larger values search longer'
     )
-    trial_steps: int = count(
-        500_000, 'environment steps of each run of a trial; larger values rank settings more precisely'
-    )
+    trial_steps: int = count(500_000, 'environment steps of each run of a trial; larger values rank settings better')
     timeout: float | None = option(
         None, 'seconds after which the call ends; larger values search longer', above=0, metavar='SECONDS'
     )
@@ -57,9 +55,7 @@ class TuneOptions(Options):
         at_least=0,
     )
     out: str | None = folder('directory of best.yaml, trials.parquet and pictures, or of a population')
-    non_silent: bool = option(
-        False, 'also show the output of the trials; without it, only the progress of tune is shown'
-    )
+    non_silent: bool = option(False, 'also show the output of the trials, not only the progress of tune')
     tuned: bool = option(
         False, 'use the preset for the agent and the environment instead of the defaults (see xagents presets)'
     )
@@ -150,9 +146,7 @@ class EvaluateOptions(ActOptions):
 
     episodes: int = count(20, 'number of episodes; larger values give a more precise mean')
     follow: str | None = folder('run directory whose new checkpoints are evaluated until the run ends')
-    out: str | None = path(
-        '.parquet file to which --follow appends (default: evaluations.parquet in the run directory)'
-    )
+    out: str | None = path('.parquet file for --follow (default: evaluations.parquet in the run directory)')
     json: bool = option(False, 'print one JSON object')
 
 
@@ -180,9 +174,7 @@ class DatasetsOptions(Options):
 class ExportOptions(TrainedAgentOptions):
     """`xagents export`."""
 
-    format: str = option(
-        'savedmodel', 'format of the exported policy', choices=('savedmodel', 'litert', 'onnx', 'numpy')
-    )
+    format: str = option('savedmodel', 'format of the policy', choices=('savedmodel', 'litert', 'onnx', 'numpy'))
     out: str | None = folder('directory for the policy')
     policy: str | None = named('name of the exported policy, for a team')
 

@@ -191,17 +191,22 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-# kinds of options: a whole number from 1, a share between 0 and 1, the decay of a running mean, a factor, a weight
+# kinds of options: a whole number from 1, a share between 0 and 1, the decay of a running mean, a factor, a weight;
+# `tune` searches those of the second group of names, unlike `count` and `fraction`
 count = functools.partial(option, at_least=1)
 fraction = functools.partial(option, at_least=0, at_most=1)
+tuned_count = functools.partial(count, tune='int')
+tuned_fraction = functools.partial(fraction, tune='log_uniform')
 decay_rate = functools.partial(option, at_least=0, below=1, tune='log_uniform')
 positive = functools.partial(option, above=0, tune='log_uniform')
 weight = functools.partial(option, at_least=0, tune='log_uniform')
 choice = functools.partial(option, tune='categorical')
+schedule = functools.partial(option, 'constant', choices=('constant', 'linear', 'cosine'))
 # options that are None by default, and the word for their values on the help pages
 folder = functools.partial(option, None, metavar='DIR')
 path = functools.partial(option, None, metavar='PATH')
 file = functools.partial(option, None, metavar='FILE')
+network_file = functools.partial(option, None, metavar='CFG')
 named = functools.partial(option, None, metavar='NAME')
 dataset_name = functools.partial(option, None, metavar='DATASET')
 steps = functools.partial(count, None, metavar='STEPS')

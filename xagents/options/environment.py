@@ -36,9 +36,7 @@ class EnvironmentOptions(Options):
     )
     env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value', metavar='KEY=VALUE')
     vector: str = choice('auto', 'how environments run in parallel', choices=('auto', 'sync', 'async', 'envpool'))
-    frame_stack: int = choice(
-        4, 'Atari: number of frames in one observation; larger values show more of the past', at_least=1
-    )
+    frame_stack: int = choice(4, 'Atari: frames in one observation; larger values show more of the past', at_least=1)
     clip_rewards: bool = option(True, 'Atari: learn from the signs of rewards')
     episodic_life: bool = option(True, 'Atari: a lost life ends an episode during training')
     fire_reset: bool = option(True, 'Atari: press FIRE after a reset, if the game has that action')
@@ -73,6 +71,4 @@ class NetworkOptions(Options):
         'initial weights of --net: orthogonal with a small last layer of the policy, Glorot, or uniform in ±1/√inputs',
         choices=('orthogonal', 'glorot_uniform', 'fan_in_uniform'),
     )
-    shared_network: bool = option(
-        False, 'share one trunk between actor and critic, for agents whose network has both outputs'
-    )
+    shared_network: bool = option(False, 'share one trunk between actor and critic, if one network has both outputs')

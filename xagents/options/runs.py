@@ -53,9 +53,7 @@ class RunControlOptions(Options):
     checkpoint_frequency: int | None = steps(
         'steps between numbered checkpoints of --run-dir, in addition to best and last; larger values save fewer'
     )
-    keep: int | None = count(
-        None, 'number of numbered checkpoints to keep (default: all); larger values need more disk space'
-    )
+    keep: int | None = count(None, 'numbered checkpoints to keep (default: all); larger values need more disk space')
     on_nan: str = option(
         'stop', 'what to do if a number is not finite: stop the run, or skip the update', choices=('stop', 'skip')
     )
@@ -150,9 +148,7 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
     The run directory has a default path for each file; an option that gives a path overrides it.
     """
 
-    stages: list[str] | None = named(
-        'names of your registered stages; each defines its own position, see docs/extending.md'
-    )
+    stages: list[str] | None = named('registered stages; each defines its own position, see docs/extending.md')
 
     def check(self) -> None:
         """Check the options against each other."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from xagents.a2c.cli import ActorCriticOptions
 from xagents.options.agents import SDEOptions
-from xagents.options.declaration import changed, count, option, positive
+from xagents.options.declaration import changed, count, option, positive, schedule
 
 
 @dataclass
@@ -46,11 +46,7 @@ class PPOOptions(SDEOptions, ActorCriticOptions):
     clip_norm: float = positive(
         0.1, 'clip range of the policy ratio, not of gradients; larger values allow larger policy steps'
     )
-    clip_schedule: str = option(
-        'constant',
-        'course of the clip range: constant, or down to 0 along a line or a cosine',
-        choices=('constant', 'linear', 'cosine'),
-    )
+    clip_schedule: str = schedule('course of the clip range: constant, or down to 0 along a line or a cosine')
     target_kl: float | None = option(
         None,
         'approximate KL divergence that ends the passes over a rollout (default: none); larger values end them later',

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.base.off_policy import OffPolicy
-from xagents.ddpg.agent import DDPG, target_value
-from xagents.networks.models import reinitialise
+from xagents.base.replayed_actor_critic import target_value
+from xagents.ddpg.agent import DDPG
 from xagents.td3.cli import TD3Options
 
 
@@ -40,9 +40,7 @@ class TD3(DDPG):
         **options: Any,
     ):
         OffPolicy.__init__(self, envs, buffers=buffers, **options)
-        if critic_model_2 is None:
-            critic_model_2 = reinitialise(critic_model, int(self.rng('networks').integers(2**31)))
-        self._build(actor_model, [critic_model, critic_model_2])
+        self.set_networks(actor_model, [critic_model, self.second_critic(critic_model, critic_model_2)])
 
     def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return the clipped noise, of `shape` [K, B, A], on the actions of the target policy (equation 14)."""

@@ -20,9 +20,5 @@ class TD3Options(DDPGOptions):
         'critic updates per update of the policy and the target networks; larger values let the critics converge first',
         tune='categorical',
     )
-    policy_noise_coef: float = weight(
-        0.2, 'scale of the noise on target actions; larger values smooth the critics more'
-    )
-    noise_clip: float = weight(
-        0.5, 'value to which the noise on target actions is clipped; larger values clip less noise'
-    )
+    policy_noise_coef: float = weight(0.2, 'scale of noise on target actions; larger values smooth the critics more')
+    noise_clip: float = weight(0.5, 'limit of the noise on target actions; larger values clip less noise')

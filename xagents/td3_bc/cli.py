@@ -23,9 +23,7 @@ class TD3BCOptions(TD3Options):
         'policy_delay': (1, 2, 4),
     }
 
-    alpha: float = weight(
-        2.5, 'weight of the critic relative to imitation; larger values move further away from the data'
-    )
+    alpha: float = weight(2.5, 'weight of the critic relative to imitation; larger values move further from the data')
     lr: float = changed(TD3Options, 'lr', 3e-4)
     buffer_batch_size: int = changed(TD3Options, 'buffer_batch_size', 256)
     normalize_obs: bool = changed(TD3Options, 'normalize_obs', True)

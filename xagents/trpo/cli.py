@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.options.agents import OnPolicyOptions, SDEOptions
-from xagents.options.declaration import changed, count, option, positive, weight
+from xagents.options.declaration import changed, network_file, positive, tuned_count, weight
 from xagents.ppo.cli import PPOOptions
 
 
@@ -27,42 +27,30 @@ class TRPOOptions(SDEOptions):
         'normalize_reward': (False, True),
     }
 
-    actor_model: str | None = option(
-        None, ".cfg file of the policy's network; the default depends on the environment", metavar='CFG'
-    )
-    critic_model: str | None = option(
-        None, ".cfg file of the critic's network; the default depends on the environment", metavar='CFG'
-    )
+    actor_model: str | None = network_file(".cfg file of the policy's network; the default depends on the environment")
+    critic_model: str | None = network_file(".cfg file of the critic's network; the default depends on the environment")
     lr: float = changed(
         OnPolicyOptions, 'lr', 7e-4, help='learning rate of the critic; larger values learn faster and less stably'
     )
     n_steps: int = changed(OnPolicyOptions, 'n_steps', 512)
     normalize_advantage: bool = changed(OnPolicyOptions, 'normalize_advantage', True)
     advantage_epsilon: float = changed(PPOOptions, 'advantage_epsilon', 1e-8)
-    max_kl: float = positive(
-        1e-3, 'δ, the largest mean KL divergence of an update; larger values allow larger policy steps'
-    )
-    cg_damping: float = weight(
-        1e-3, 'added to the diagonal of the Fisher matrix; larger values give shorter, safer steps'
-    )
+    max_kl: float = positive(1e-3, 'δ, the largest mean KL divergence of an update; larger values allow larger steps')
+    cg_damping: float = weight(1e-3, 'added to the diagonal of the Fisher matrix; larger values give shorter steps')
     cg_residual_tolerance: float = weight(
         1e-10, 'squared residual at which conjugate gradient stops; larger values stop sooner'
     )
-    cg_iterations: int = count(
-        10,
-        'iterations of conjugate gradient; larger values approximate the natural gradient better and take longer',
-        tune='int',
+    cg_iterations: int = tuned_count(
+        10, 'iterations of conjugate gradient; larger values approximate the natural gradient better and take longer'
     )
-    fvp_n_steps: int = count(
-        5,
-        'number of transitions of which one is used for the Fisher matrix; larger values are faster and less exact',
-        tune='int',
+    fvp_n_steps: int = tuned_count(
+        5, 'number of transitions of which one is used for the Fisher matrix; larger values are faster and less exact'
     )
-    actor_iterations: int = count(
-        10, 'largest number of step sizes that the line search tries; larger values allow smaller steps', tune='int'
+    actor_iterations: int = tuned_count(
+        10, 'largest number of step sizes that the line search tries; larger values allow smaller steps'
     )
-    critic_iterations: int = count(
-        3, 'passes of the critic over each rollout; larger values fit the critic more closely', tune='int'
+    critic_iterations: int = tuned_count(
+        3, 'passes of the critic over each rollout; larger values fit the critic more closely'
     )
     mini_batches: int = changed(PPOOptions, 'mini_batches', 4)
     minibatch_size: int | None = changed(PPOOptions, 'minibatch_size', None)
@@ -72,10 +60,6 @@ class TRPOOptions(SDEOptions):
     value_loss_coef: float = changed(
         OnPolicyOptions, 'value_loss_coef', 0.5, ignored=True, help='without effect: the critic is trained separately'
     )
-    grad_norm: float = changed(
-        OnPolicyOptions, 'grad_norm', 0.5, ignored=True, help='without effect: --max-kl limits a step'
-    )
-    clip_norm: float = changed(
-        PPOOptions, 'clip_norm', 0.1, ignored=True, help='without effect: --max-kl limits a step'
-    )
+    grad_norm: float = changed(OnPolicyOptions, 'grad_norm', 0.5, ignored=True, help='without effect: see --max-kl')
+    clip_norm: float = changed(PPOOptions, 'clip_norm', 0.1, ignored=True, help='without effect: see --max-kl')
     ppo_epochs: int = changed(PPOOptions, 'ppo_epochs', 4, ignored=True, help='without effect: see --critic-iterations')

@@ -1,0 +1,164 @@
+"""Base class of off-policy agents with an actor and critics for bounded continuous actions: DDPG, TD3, IQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces
+
+from xagents.base.batches import ReplaySamples
+from xagents.base.off_policy import OffPolicy
+from xagents.envs.interface import Envs
+from xagents.envs.spaces import ActionDecoder
+from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates
+from xagents.networks.models import reinitialise
+from xagents.networks.programs import KerasNetwork, Program, suits_xla
+from xagents.networks.targets import TargetNetwork
+from xagents.options.agents import AgentOptions
+from xagents.options.errors import OptionError
+from xagents.registry.agents import agent_id_of
+
+
+class ReplayedActorCritic(OffPolicy):
+    """Agents that learn an actor and critics from replayed transitions.
+
+    A subclass calls `set_networks` in its constructor, and implements `update_once(batch)`, which returns the metrics
+    `METRICS` by name and the TD errors [B].
+    """
+
+    # outputs of the actor for each component of an action
+    ACTOR_OUTPUTS = 1
+
+    def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
+        """Set the networks, and create target critics, optimisers and the compiled update.
+
+        Args:
+            actor: observations [B, *D] to outputs [B, A].
+            critics: action values [B, 1]. The input is one vector [B, D + A] of observations and actions, or the two
+                inputs [B, *D] and [B, A].
+            others: observations to values [B, 1].
+        """
+        self.n_units = self.output_units(self.envs)['actor']
+        self._check_model(actor, [self.n_units] * self.ACTOR_OUTPUTS, 'actor_model')
+        for critic in critics:
+            self._check_model(critic, [1], 'critic_model', critic_inputs(critic, self.input_shape, self.n_units))
+        for other in others:
+            self._check_model(other, [1], 'value_model')
+        self.output_models = [actor, *critics, *others]
+        names = ['actor_model'] + ['critic_model'] * len(critics) + ['value_model'] * len(others)
+        rates = [adopt_model_optimizer(model, self.options) for model in self.output_models]
+        self.network_steps = [
+            GradientStep(model, self.traced_options, rate=rate, name=name)
+            for model, rate, name in zip(self.output_models, rates, names, strict=True)
+        ]
+        self.actor_model, self.critic_models = actor, list(critics)
+        self.actor_step, self.critic_steps = self.network_steps[0], self.network_steps[1 : 1 + len(critics)]
+        self.target_critics = [TargetNetwork(critic) for critic in critics]
+        self.actor = self.make_actor(0)
+        self._update = Program(self.update, jit=suits_xla(*self.output_models))
+
+    def second_critic(self, critic: keras.Model, given: keras.Model | None) -> keras.Model:
+        """Return the given second critic, by default a copy of the first one with other initial weights."""
+        return reinitialise(critic, int(self.rng('networks').integers(2**31))) if given is None else given
+
+    @classmethod
+    def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
+        """Check that actions are continuous and have bounds."""
+        super().check_envs(envs, options)
+        space, name = envs.action_space, agent_id_of(cls)
+        if not isinstance(space, spaces.Box):
+            got = type(space).__name__
+            others = 'dqn or ppo' if got == 'Discrete' else 'ppo or a2c'
+            raise OptionError('env', f'{envs.id} has {got} actions, {name} accepts Box ones (try {others})')
+        if not np.isfinite([space.low, space.high]).all():
+            problem = f'actions without finite bounds, {name} accepts bounded ones (try ppo)'
+            raise OptionError('env', f'{envs.id} has {problem}')
+
+    @classmethod
+    def output_units(cls, envs: Envs) -> dict[str, int]:
+        """Return the sizes of possible network outputs."""
+        return {'actor': ActionDecoder(envs.action_space).n_actions, 'critic': 1, 'value': 1}
+
+    def make_actor(self, index: int) -> KerasNetwork:
+        """Return the acting network, the actor with all its outputs; `index` has no effect."""
+        return KerasNetwork(self.actor_model, self.statistics.dtype)
+
+    def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
+        samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
+        acting_weights, metrics = self._update(samples, batch['n_updates'], learning_rate)
+        self.actor.refresh(acting_weights)
+        return self.metrics_by_name(metrics.numpy())
+
+    def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
+        """Return the noise of the updates for actions of `shape` [K, B, A]: none."""
+        return ()
+
+    def update(
+        self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make an update with each of the first `n_updates` of K batches; compiled.
+
+        Returns:
+            The acting weights, and the metrics as a vector.
+        """
+        for step in self.network_steps:
+            step.set_rate(learning_rate)
+        metrics, _ = loop_updates(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, samples.shape)
+        return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
+
+    def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Update all networks with a batch, [B, …] each; return metrics and TD errors [B]."""
+        raise NotImplementedError
+
+    def critic_errors(
+        self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor
+    ) -> tuple[tf.Tensor, list, list[tf.Tensor], list[tf.Tensor]]:
+        """Compare each critic with the targets `goal` [B].
+
+        Returns:
+            The mean loss; the gradients (see `GradientStep.gradient`), the TD errors [B] and the values [B] of each
+            critic.
+        """
+        losses, gradients, errors, q = [], [], [], []
+        for critic, step in zip(self.critic_models, self.critic_steps, strict=True):
+            with tf.GradientTape() as tape:
+                q.append(value(critic, observations, actions, training=True))
+                errors.append(goal - q[-1])
+                losses.append(tf.reduce_mean(errors[-1] ** 2))
+            gradients.append(step.gradient(tape, losses[-1]))
+        return tf.reduce_mean(losses), gradients, errors, q
+
+    def targets(self) -> list[TargetNetwork]:
+        """Return the target networks."""
+        return self.target_critics
+
+    def parts(self) -> dict[str, Any]:
+        """Return the parts whose state belongs in checkpoints: also the target networks."""
+        return {**super().parts(), **{f'target_{i}': target for i, target in enumerate(self.targets())}}
+
+
+def critic_inputs(critic: keras.Model, shape: tuple[int, ...], n_units: int) -> list[tuple[int, ...]]:
+    """Return the expected input shapes of a critic: one concatenated vector, or two inputs."""
+    joined = len(critic.inputs) == 1 and len(shape) == 1
+    return [(shape[0] + n_units,)] if joined else [shape, (n_units,)]
+
+
+def critic_input(n_inputs: int, observations: tf.Tensor, actions: tf.Tensor) -> Any:
+    """Return the input of a critic: two inputs, or both concatenated to one vector."""
+    return [observations, actions] if n_inputs == 2 else tf.concat([observations, actions], 1)
+
+
+def target_value(critic: TargetNetwork, observations: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+    """Return the values [B] of a target critic."""
+    return critic(critic_input(critic.n_inputs, observations, actions))[0][:, 0]
+
+
+def value(critic: keras.Model, observations: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
+    """Return the values [B] of a critic."""
+    q = critic(critic_input(len(critic.inputs), observations, actions), training=training)
+    return tf.cast(q, tf.float32)[:, 0]
