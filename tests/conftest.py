@@ -1,6 +1,7 @@
 """Tests of the process around an agent run without XLA, whose compilation takes seconds an agent."""
 
 import contextlib
+import gc
 import os
 
 import pytest
@@ -8,6 +9,11 @@ from hypothesis import settings
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
+# programs run a few times: compiling them well costs more than it saves
+os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0')
+# two workers share two cores
+os.environ.setdefault('TF_NUM_INTRAOP_THREADS', '1')
+os.environ.setdefault('TF_NUM_INTEROP_THREADS', '1')
 os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
 # compiled programs are kept from test to test, and from one run of the tests to the next, but not among the user's own
 os.environ['XAGENTS_CACHE'] = os.path.join(os.getcwd(), '.pytest_cache', 'xagents')
@@ -18,6 +24,13 @@ os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [os.getcwd(), os.environ
 # how long an example takes depends on what else the machine does
 settings.register_profile('xagents', deadline=None)
 settings.load_profile('xagents')
+
+
+def pytest_collection_finish():
+    """Exclude what imports have left in memory, mostly TensorFlow, from every later garbage collection."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(scope='module')
@@ -50,12 +63,17 @@ def folder(monkeypatch, tmp_path):
 
 @contextlib.contextmanager
 def plain_graphs():
+    import tensorflow as tf
+
     from xagents.networks.programs import Program
 
     real = Program.__init__
+    # for a few updates, optimising a graph costs more than it saves
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Program, '__init__', lambda self, function, jit: real(self, function, False))
         yield
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': False})
 
 
 @pytest.fixture

@@ -38,6 +38,10 @@ CLAUSES = {
     'explorers': 'Training with an explorer gives the same weights as training without one.',
     'acts from a plan': 'A policy that is loaded without TensorFlow chooses the same actions, bit for bit.',
 }
+# clauses that hold for an agent if they hold for another one with the same networks and the same run (`runs_like`)
+SAME_RUN = {'equal seeds', 'resumes', 'weight files', 'command line', 'images', 'exports', 'explorers'}
+# agents whose tests of a clause are fast; those of the others are slow tests
+FAST = {'one ahead': ('ppo', 'dqn'), 'data set': ('bc', 'iql'), 'shares programs': ('ppo', 'td3')}
 # agents that each clause is tested for; `clause` fills this
 TESTED: dict[str, list[str]] = {}
 
@@ -79,6 +83,8 @@ class Case:
         refusals: options and clauses that the agent does not support.
         loss: name of the metric that is the squared error of the values.
         deployed: observation space, action space and options of the agent whose policy is exported.
+        runs_like: agent whose class runs the same code around its updates, or ''. The clauses `SAME_RUN` are then slow
+            tests.
     """
 
     id: str
@@ -90,6 +96,7 @@ class Case:
     refusals: tuple[Refusal, ...] = ()
     loss: str = 'loss/value'
     deployed: tuple = ()
+    runs_like: str = ''
 
     @property
     def offline(self):
@@ -141,9 +148,14 @@ def clause(name, kinds=False):
     def decorate(test):
         cases = [case for case in CASES.values() if name not in case.refused]
         TESTED[name] = [case.id for case in cases]
+        slow = {case.id for case in cases if case.runs_like and name in SAME_RUN}
+        slow |= set(TESTED[name]) - set(FAST.get(name, TESTED[name]))
+        marks = {case.id: [pytest.mark.slow] if case.id in slow else [] for case in cases}
         if not kinds:
-            return pytest.mark.parametrize('case', cases, ids=TESTED[name])(test)
-        rows = [pytest.param(case, kind, id=f'{case.id}-{kind}') for case in cases for kind in case.actions]
+            rows = [pytest.param(case, id=case.id, marks=marks[case.id]) for case in cases]
+            return pytest.mark.parametrize('case', rows)(test)
+        pairs = [(case, kind) for case in cases for kind in case.actions]
+        rows = [pytest.param(case, kind, id=f'{case.id}-{kind}', marks=marks[case.id]) for case, kind in pairs]
         return pytest.mark.parametrize(('case', 'actions'), rows)(test)
 
     return decorate
@@ -346,6 +358,7 @@ _CASES = (
         'ddpg',
         ('continuous',),
         {**OFF, **NORMAL, 'noise': 'ornstein-uhlenbeck'},
+        runs_like='td3',
         steps=24,
         refusals=(
             *BUFFER,
@@ -414,6 +427,7 @@ _CASES = (
         ('continuous',),
         OFF,
         single={'policy_delay': 1},
+        runs_like='td3',
         steps=24,
         refusals=(*BUFFER, BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, expected a number at least 0')),
         deployed=(NESTED, spaces.Box(-1, 3, (2,), np.float64), {}),

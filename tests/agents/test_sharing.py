@@ -60,7 +60,7 @@ def test_one_program_serves_all_values(case, without_xla, request):
 
 @pytest.mark.parametrize(
     ('agent_id', 'options', 'other_options'),
-    [('a2c', {}, {'net': [5]}), ('trpo', {'fvp_n_steps': 1}, {'fvp_n_steps': 4})],
+    [('a2c', {}, {'net': [5]}), pytest.param('trpo', {'fvp_n_steps': 1}, {'fvp_n_steps': 4}, marks=pytest.mark.slow)],
 )
 def test_another_structure_is_another_program(agent_id, options, other_options, without_xla):
     programs = SharedPrograms()

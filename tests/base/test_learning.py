@@ -97,7 +97,10 @@ def test_ddpg_and_td3_learn_identity(name, noise):
     assert agent.evaluate(episodes=20)['mean'] > -0.4
 
 
-@pytest.mark.parametrize('end, best, values', [('truncate', 0, [10.0, 6.0]), ('terminate', 1, [4.6, 6.0])])
+@pytest.mark.parametrize(
+    'end, best, values',
+    [('truncate', 0, [10.0, 6.0]), pytest.param('terminate', 1, [4.6, 6.0], marks=pytest.mark.slow)],
+)
 def test_dqn_waits_where_a_time_limit_is_no_end(end, best, values):
     """The values are worked out in `Patience`; all actions are random, so that its shares hold."""
     agent = make_off_policy(

@@ -179,14 +179,6 @@ def test_normalisation_happens_when_transitions_are_drawn(n_step):
     np.testing.assert_array_equal(replayed['actions'][:6], raw['actions'][:6])
 
 
-def test_reward_scale_alone():
-    plain, scaled = (counting(reward_scale=scale) for scale in (1.0, 0.1))
-    for agent, reward in ((plain, 1.0), (scaled, 0.1)):
-        agent.fit(max_steps=20)
-        assert all((b['rewards'] == np.float32(reward)).all() for b in agent.batches)
-        assert set(agent.buffer._ring.arrays['rewards'].ravel()) <= {0, 1} and agent.mean_reward == 5
-
-
 KINDS = {
     'float64': spaces.Box(-1, 1, (2, 2), np.float64),
     'bytes': spaces.Box(0, 255, (5,), np.uint8),
@@ -275,27 +267,6 @@ def test_priorities_follow_the_errors_of_what_was_learned():
 
 
 # ------------------------------------------------------------------------------------------------------- target of DQN
-
-
-@pytest.mark.parametrize('n_envs', [1, 4])
-def test_the_target_is_copied_every_so_many_steps_whatever_the_number_of_environments(n_envs):
-    """Before the updates of the iteration that crosses a multiple, and not in between."""
-    agent, copies = make(n_envs=n_envs, target_sync_steps=9, lr=0.05, gradient_steps=1), []
-
-    def look(ctx):
-        online = np.concatenate([v.numpy().ravel() for v in agent.model.trainable_variables])
-        before, learns, steps = agent.target.state()['parameters'], not ctx.idle, ctx.steps
-        yield
-        after = agent.target.state()['parameters']
-        if not np.array_equal(before, after):
-            np.testing.assert_array_equal(after, online)
-            assert learns
-            copies.append(steps)
-
-    agent.fit(max_steps=32, recipe=agent.recipe().before('learn', look))
-    # each time in the first iteration at or beyond a multiple
-    assert [steps // 9 for steps in copies] == [1, 2, 3]
-    assert all(steps % 9 < n_envs for steps in copies)
 
 
 def test_a_target_network():
@@ -412,13 +383,6 @@ def test_more_memory_than_there_is_is_refused_before_anything_is_written(tmp_pat
     monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=0))
     agent.fit(max_steps=20)
     assert agent.context.steps >= 20, 'what it has, it need not find again'
-
-
-def test_learning_starts_is_another_name():
-    agent = xagents.make('dqn', 'CartPole-v1', net=[4], learning_starts=6)
-    assert agent.options.buffer_initial_size == 6
-    other = DQN(xagents.create_envs('CartPole-v1'), dqn_model(), learning_starts=6)
-    assert other.options.buffer_initial_size == 6
 
 
 # --------------------------------------------------------------------------------------------------------- command line

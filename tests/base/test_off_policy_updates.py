@@ -256,23 +256,6 @@ def test_dqn_copies_the_target_before_the_updates_of_the_step_that_crosses_a_mul
     close(float64(synced.model), float64(fresh.model))
 
 
-@pytest.mark.usefixtures('eager')
-def test_bytes_are_learned_from_as_numbers_from_0_to_1():
-    """As acting sees them."""
-    shown = spaces.Box(0, 255, (D,), np.uint8)
-    agent, other, batch = make('dqn', observations=shown), make('dqn'), batches('dqn')
-    names = ('observations', 'next_observations')
-    images = {name: np.random.default_rng(i).integers(0, 256, (1, B, D), np.uint8) for i, name in enumerate(names)}
-    learn(agent, {**batch, **images})
-    learn(other, {**batch, **{name: (x / 255).astype(np.float32) for name, x in images.items()}})
-    close(everything(agent), everything(other))
-    np.testing.assert_allclose(
-        agent.actor(images['observations'][0])[0],
-        other.actor(images['observations'][0] / np.float32(255))[0],
-        rtol=1e-5,
-    )
-
-
 # --------------------------------------------------------------------------------------------------------- DDPG and TD3
 
 

@@ -133,7 +133,10 @@ def test_actions_that_never_vary_are_learned_and_stay_finite():
 
 
 @COMPILED
-@pytest.mark.parametrize(('weight', 'huber'), [(0.0, False), (0.3, True), (2.0, False)])
+@pytest.mark.parametrize(
+    ('weight', 'huber'),
+    [(0.3, True), pytest.param(0.0, False, marks=pytest.mark.slow), pytest.param(2.0, False, marks=pytest.mark.slow)],
+)
 def test_conservative_values_of_a_bandit_are_the_minimiser(weight, huber):
     """One state, three actions of which the data have two: the loss has one minimum, which SciPy finds as well."""
     actions, rewards = np.array([0] * 6 + [1] * 2, np.int32), np.float32([1, 1, 1, 2, 1, 0, 3, 4])

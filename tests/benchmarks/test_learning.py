@@ -1,4 +1,4 @@
-"""The learning benchmark's cases, kept results and runs, processes and table."""
+"""The learning benchmark's cases and the scores of kept results."""
 
 import json
 

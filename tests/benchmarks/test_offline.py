@@ -1,4 +1,4 @@
-"""The benchmark of offline learning: commands, settings, table."""
+"""The benchmark of offline learning: commands and settings."""
 
 import shlex
 

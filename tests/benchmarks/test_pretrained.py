@@ -1,4 +1,4 @@
-"""The choice of the policies of the package among kept runs, and the gallery."""
+"""The choice of the policies of the package among kept runs."""
 
 import json
 
@@ -8,12 +8,10 @@ import pytest
 import xagents
 from benchmarks.learning import pretrained
 from tests.commands import execute
-from tests.docs.test_docs import ROOT
 from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN
 from xagents.factory.pretrained import read_pretrained
 from xagents.system.file_names import STATE_FILE
 
-PICTURES = ROOT / 'img' / 'gallery'
 OPTIONS = {'n_envs': 2, 'n_steps': 16, 'net': [8], 'max_episode_steps': 60}
 
 
@@ -70,6 +68,3 @@ def test_the_best_run_is_written_with_its_score(runs, tmp_path, monkeypatch, cap
     (folder / STATE_FILE).write_text(json.dumps(record))
     assert 'not better' not in make(runs / 'seed-2', tmp_path, monkeypatch, capsys)
     assert read_pretrained(folder).seed == 2
-
-
-# --------------------------------------------------------------------------------------------------------- the gallery

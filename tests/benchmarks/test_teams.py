@@ -1,4 +1,4 @@
-"""The benchmark of several agents: settings, kept results, tables."""
+"""The benchmark of several agents: settings."""
 
 from benchmarks.teams import run as teams
 from benchmarks.workers.sb3_worker import arguments

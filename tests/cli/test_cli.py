@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.commands import execute
-from xagents.cli.agent_commands import evaluation_line, json_line
+from xagents.cli.agent_commands import json_line
 from xagents.cli.command import Command
 from xagents.cli.commands import commands
 from xagents.cli.usage import format_default
@@ -38,30 +38,10 @@ def shell(*words, cwd=None, code='from xagents.cli import main; main()', **envir
 # ---------------------------------------------------------------------------------------------------------------- pages
 
 
-def test_the_usage_page():
-    usage = f"""xagents {xagents.__version__}
-
-Usage:
-    xagents <command> <agent> [options] [args]
-
-Available commands:
-    train      Train given an agent and environment
-    play       Play a game given a trained agent and environment
-    tune       Tune hyperparameters given an agent, hyperparameter specs, and environment
-    evaluate   Measure the mean return of a trained agent
-    record     Record a data set of a trained agent
-    datasets   List data sets to learn from
-    explore    Run environments on this machine for a training run on another machine
-    export     Export the policy of a trained agent for other runtimes
-    runs       List runs, groups of runs and their states
-    plot       Plot the histories of runs
-    presets    List presets with their scores, and trained policies
-    completion Print a completion script for a shell
-
-Use xagents <command> to see more info about a command
-Use xagents <command> <agent> to see more info about command + agent
-"""
-    assert execute() == execute('--help') == execute('-h') == (0, usage, '')
+def test_the_usage_page_names_every_command():
+    code, usage, stderr = execute()
+    assert (code, stderr) == (0, '') and execute('--help') == execute('-h') == (0, usage, '')
+    assert all(f'    {name} ' in usage for name in commands)
 
 
 def test_the_version_and_an_argument_with_a_line_break_are_one_line():
@@ -97,15 +77,6 @@ def test_a_page_shows_every_option_whole(words, width, monkeypatch):
             assert option.tune is None or row.split()[-1] == option.tune
 
 
-def test_an_agents_own_options_come_first_and_with_its_defaults():
-    flags = re.findall(r'^--[\w-]+', execute('train', 'ppo')[1], re.MULTILINE)
-    assert flags[0] == '--model'
-    assert {'--ppo-epochs', '--lam'} <= set(flags[: flags.index('--env')])
-    assert '--ppo-epochs' not in execute('train', 'a2c')[1]
-    assert ' 128 ' in row_of(execute('train', 'ppo')[1], '--n-steps')
-    assert ' 5 ' in row_of(execute('train', 'a2c')[1], '--n-steps')
-
-
 @pytest.mark.parametrize(
     ('words', 'page'),
     [
@@ -113,7 +84,6 @@ def test_an_agents_own_options_come_first_and_with_its_defaults():
         ('-h train', 'train'),
         ('train ppo --gamma 2 -h', 'train ppo'),
         ('train --help ppo --no-such-flag', 'train ppo'),
-        ('plot --out x.png --help', 'plot'),
     ],
 )
 def test_help_is_answered_anywhere(words, page):
@@ -160,28 +130,17 @@ def test_imports_pages_and_refusals_load_nothing_heavy(tmp_path):
 NO_WEIGHTS = 'got nothing, expected the paths of --checkpoints of a training run, or --run-dir'
 AGENTS = 'a2c, acer, bc, ddpg, dqn, iql, ppo, td3, td3-bc, trpo'
 GOAL = '--env CartPole-v1 --max-steps 100'
-ENVS = 'expected a whole number at least 1 and at most 16384'
 
 
 @pytest.mark.parametrize(
     ('words', 'message'),
     [
-        ('--gamma 2', '--gamma: got 2, expected a number at least 0 and at most 1'),
-        ('--lr -1e-3', '--lr: got -1e-3, expected a number above 0'),
         ('--lr -.5E+2', '--lr: got -.5E+2, expected a number above 0'),
         ('--lr 0.1 --lr 0', '--lr: got 0, expected a number above 0'),
-        ('--n-envs 0', f'--n-envs: got 0, {ENVS}'),
         ('--lam=--', '--lam: got --, expected a number at least 0 and at most 1'),
-        ('--env-kwargs=--', '--env-kwargs: got --, expected key=value pairs'),
-        ('--n-envs 1.5', f'--n-envs: got 1.5, {ENVS}'),
-        ('--net 64 -1', '--net: got -1, expected a whole number at least 1'),
-        ('--optimizer adm', '--optimizer: got adm, expected one of adam, rmsprop (did you mean adam?)'),
-        ('--env-kwargs a', '--env-kwargs: got a, expected key=value pairs'),
         ('--gamma', '--gamma: got nothing, expected a number at least 0 and at most 1'),
         ('--quiet=true', '--quiet: got a value, expected none: it is --quiet or --no-quiet'),
         ('--gama 0.9', '--gama: is no option of xagents train ppo (did you mean --gamma?)'),
-        ('--n_envs 3', '--n_envs: is no option of xagents train ppo (did you mean --n-envs?)'),
-        ('16', '16: belongs to no option, expected only flags and their values'),
         ('--seed 1 2', '2: belongs to no option, expected only flags and their values'),
     ],
 )
@@ -196,20 +155,14 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
         ('tran ppo', 'command: got tran, expected one of train, play, tune, evaluate, record, datasets, explore, '
          'export, runs, plot, presets, completion (did you mean train?)'),
         ('train poo --env X', f'agent: got poo, expected one of {AGENTS} (did you mean ppo?)'),
-        ('train --env X', f'agent: got --env, expected one of {AGENTS}'),
         (f'train a2c {GOAL} --ppo-epochs 3', '--ppo-epochs: is no option of xagents train a2c, but of ppo'),
-        ('train ppo --max-steps 9', "--env: got nothing, expected a Gymnasium id, such as CartPole-v1"),
         ('train ppo --env CartPole-v1',
          'got none of --target-reward, --max-steps and --max-time, expected one or more of them'),
-        ('train ppo --weights a.tf',
-         'got none of --target-reward, --max-steps and --max-time, expected one or more of them'),
         ('play ppo --env X', f"--weights: {NO_WEIGHTS}, or --pretrained an environment's id"),
-        ('evaluate ppo --env X', f"--weights: {NO_WEIGHTS}, or --pretrained an environment's id"),
         ('play ppo --weights a --target-reward 5',
          '--target-reward: is no option of xagents play ppo, but of xagents train'),
         ('play ppo --weights a --plateau-reduce-factor 3',
          '--plateau-reduce-factor: got 3, expected a number above 0 and below 1'),
-        ('plot --by tim', '--by: got tim, expected one of step, time (did you mean time?)'),
         ('plot a b --labels c', '--labels: got 1, expected 2, one for each history'),
     ],
 )  # fmt: skip
@@ -343,12 +296,9 @@ def test_evaluate_prints_one_line(flags, arguments, factory):
         assert stdout == 'Reward 487.33 ± 12.50, min 450.00, max 500.00, length 487.33, 3 episodes\n'
 
 
-def test_evaluations_as_lines():
+def test_what_is_not_finite_is_null_in_json():
     line = json_line({'mean': float('nan'), 'max': float('inf'), 'min': 1})
     assert line == '{"mean": null, "max": null, "min": 1.0}', 'it is valid JSON'
-    result = {'mean': 2, 'std': 0, 'min': 2, 'max': 2, 'length': 7}
-    assert evaluation_line(result, 1, 1) == 'Reward 2.0 ± 0.0, min 2.0, max 2.0, length 7.0, 1 episode'
-    assert evaluation_line({**result, 'success': 0.5}, 2, 1).endswith(', length 7.0, 2 episodes, success 0.5')
 
 
 def test_plot_draws_the_histories(folder):
@@ -372,7 +322,6 @@ def test_plot_draws_the_histories(folder):
     ('end', 'code', 'message'),
     [
         (None, 0, ''),
-        (KeyboardInterrupt('said'), 130, ''),
         (SystemExit(143), 143, ''),
         (RuntimeError('lost\n  it'), 1, 'xagents train: RuntimeError: lost it (--debug shows the traceback)\n'),
         # in the midst of a run that is a crash and no wrong input
@@ -417,7 +366,7 @@ def test_debug_shows_the_traceback_and_a_message_of_pages_is_cut(factory):
 
 
 @pytest.mark.skipif(os.name != 'posix', reason='pipes')
-@pytest.mark.parametrize(('words', 'unbuffered'), [(('train', 'ppo'), ''), (('--version',), '1'), (('presets',), '')])
+@pytest.mark.parametrize(('words', 'unbuffered'), [(('train', 'ppo'), ''), (('--version',), '1')])
 def test_a_reader_that_leaves_is_no_traceback(words, unbuffered):
     reader, writer = os.pipe()
     os.close(reader)

@@ -65,7 +65,6 @@ def refusal(path, agent_id=None):
     [
         # a text in YAML 1.1
         ('lr: 1e-3', 'lr', 1e-3),
-        ('lr: 1', 'lr', 1.0),
         ('lr: "0.5"', 'lr', 0.5),
         ('max-time: .5', 'max_time', 0.5),
         # a float where a whole number belongs
@@ -74,10 +73,9 @@ def refusal(path, agent_id=None):
         ('seed: 010', 'seed', 10),
         *((f'normalize-obs: {word}', 'normalize_obs', True) for word in ('true', 'yes', 'on', 'On', 'TRUE')),
         *((f'max-frame: {word}', 'max_frame', False) for word in ('false', 'no', 'off')),
-        # a switch, a number and nothing for YAML, but a text is a text
+        # a switch and nothing for YAML, but a text is a text
         ('monitor-session: no', 'monitor_session', 'no'),
         ('monitor-session: "null"', 'monitor_session', 'null'),
-        ('monitor-session: 2026-11-22', 'monitor_session', '2026-11-22'),
         ('net: [64, 6.4e1]', 'net', [64, 64]),
         ('net: 32', 'net', [32]),
         ('checkpoints:\n  - a.tf\n', 'checkpoints', ['a.tf']),
@@ -95,10 +93,6 @@ def test_a_value_has_the_type_that_its_option_declares(line, name, value, file):
 
 def test_what_is_null_was_not_given(file):
     assert read_config_file(file('agent: ppo\nseed: null\nnet: ~\nmax-time:\nenv-kwargs: {}\n')).options == {}
-
-
-def test_other_names_of_an_option_are_names_of_it(file):
-    assert read_config_file(file('agent: dqn\nlearning-starts: 50\n')).options == {'buffer_initial_size': 50}
 
 
 def test_what_made_a_file_is_ignored(file):
@@ -126,18 +120,13 @@ def test_lists_are_a_grid_where_one_value_belongs(file):
     ('text', 'message'),
     [
         ('gama: 0.9', 'gama: is no option of xagents train ppo (did you mean gamma?)'),
-        ('n_env: 3', 'n-env: is no option of xagents train ppo (did you mean n-envs?)'),
         ('dueling: true', 'dueling: is no option of xagents train ppo, but of dqn'),
         ('lr: -1', 'lr: got -1, expected a number above 0'),
-        ('lr: fast', 'lr: got fast, expected a number above 0'),
-        ('n-envs: 1.5', 'n-envs: got 1.5, expected a whole number at least 1 and at most 16384'),
         ('n-envs: ~', 'n-envs: got nothing, expected a whole number at least 1 and at most 16384'),
         ('quiet: 1', 'quiet: got 1, expected true or false'),
-        ('optimizer: adm', 'optimizer: got adm, expected one of adam, rmsprop (did you mean adam?)'),
         ('lr: {a: 1}', 'lr: got a mapping, expected a number above 0'),
         ('lr: []', 'lr: got an empty list, expected a number above 0, or a list of them'),
         ('lr: [1, 1.0]', 'lr: got 1.0 twice, expected different values'),
-        ('lr: [[1], [2]]', 'lr: got a list, expected a number above 0'),
         ('seed: [1, ~]', 'seed: got nothing in a list, expected a whole number at least 0 and at most 4294967295'),
         ('net: [[64], 8, [[]]]', 'net: got a list, expected a whole number at least 1'),
         ('env-kwargs: a=1', 'env-kwargs: got a=1, expected key: value pairs'),
@@ -164,7 +153,6 @@ def test_a_wrong_key_or_value_is_refused_by_name(text, message, file):
         ('', 'is empty, expected the flags of xagents train as keys, such as lr: 0.001'),
         ('- lr\n', 'has no keys, expected the flags of xagents train as keys, such as lr: 0.001'),
         ('agent: ppo\nnet: [64, 6', "is no YAML: expected ',' or ']', but got '<stream end>', line 2"),
-        ('agent: ppo\n---\nagent: ppo\n', 'is no YAML: but found another document, line 2'),
         (b'\xff\xfe\x00', 'is no text in UTF-8'),
         ('agent: poo\n', f'agent: got poo, expected one of {", ".join(agents)} (did you mean ppo?)'),
         ('agent: [ppo]\n', f'agent: got a sequence, expected one of {", ".join(agents)}'),
@@ -191,7 +179,6 @@ def test_a_file_that_refers_to_itself_or_means_billions_is_refused(file):
     lines = ['a: &a0 [0, 0]', *(f'k{i}: &a{i} [{", ".join([f"*a{i - 1}"] * 9)}]' for i in range(1, 30))]
     bomb = 'agent: ppo\nenv-kwargs:\n  ' + '\n  '.join(lines) + '\n'
     assert refusal(file(bomb)) == 'env-kwargs: got more than 10000 values, expected fewer'
-    assert refusal(file('agent: ppo\nnet: &a [*a]\n')) == 'net: got a list, expected a whole number at least 1'
 
 
 pieces = st.sampled_from([
@@ -305,7 +292,6 @@ def test_the_line_wins_over_the_file_and_the_file_over_tuned_settings(file, fact
     [
         # an option that replaces another option overrides it
         ('mini-batches: 4', '--minibatch-size 32', {'minibatch_size': 32}),
-        ('minibatch-size: 32', '--mini-batches 4', {'mini_batches': 4}),
         ('net: [64]\nactivation: relu', '--model a.cfg', {'model': 'a.cfg'}),
         ('net: [64]\nactivation: relu', '--net 8', {'net': [8], 'activation': 'relu'}),
         ('seeds: [1, 2]', '--seed 3', {'seed': 3}),
@@ -324,23 +310,14 @@ def test_what_the_line_says_leaves_no_room_for_what_contradicts_it(text, words, 
 @pytest.mark.parametrize(
     ('text', 'words', 'message'),
     [
-        ('lr: -1', '', 'run.yaml: lr: got -1, expected a number above 0'),
-        ('gama: 1', '--gamma 1', 'run.yaml: gama: is no option of xagents train ppo (did you mean gamma?)'),
         ('mini-batches: 4\nminibatch-size: 4', '',
          '--minibatch-size: cannot be used with --mini-batches, expected one of the two'),
-        ('from-study: s', '', '--from-study: got s, which requires --storage'),
-        ('storage: x', '', '--storage: got x, which requires --from-study'),
-        ('tuned: true\nfrom-study: s\nstorage: x', '', '--from-study: got s with --tuned, expected one of the two'),
         ('keep: 3', '', '--keep: got 3, which requires --run-dir'),
         ('grid-jobs: 2', '', '--grid-jobs: got 2 for one run, expected several runs, by --seeds or lists in --config'),
         ('seeds: [1]\nseed: 2', '', '--seeds: got 1 with --seed, expected one of the two'),
         ('seeds: [1, 1]', '', '--seeds: got 1 1, expected different values'),
         ('lr: [1, 2]\nseeds: [1]', '',
          '--run-dir: got nothing, expected a directory for the runs of a grid over --lr and --seed'),
-        ('buffer-max-size: 3', '',
-         'run.yaml: buffer-max-size: is no option of xagents train ppo, but of acer and ddpg and dqn and iql and td3 '
-         'and td3-bc'),
-        ('', '--resume run', '--resume: there is no directory run'),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line_and_nothing_is_written(text, words, message, file, tmp_path):
@@ -479,30 +456,17 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
         (' '.join([*SEED_LINE, '--run-dir runs/x']),
          '--run-dir: runs/x already contains a run: resume '
          'with xagents train --resume runs/x, or choose another directory'),
-        (' '.join([*SEED_LINE, '--run-dir runs/g --seeds 1 2']),
-         '--run-dir: runs/g already contains a group of runs: resume '
-         'with xagents train --resume runs/g, or choose another directory'),
         ('train dqn --resume runs/x', 'runs/x/config.yaml: agent: got ppo, expected dqn, the agent of the command'),
-        ('train dqn --config runs/x/config.yaml',
-         'runs/x/config.yaml: agent: got ppo, expected dqn, the agent of the command'),
         ('train --config runs/x/confg.yaml',
          '--config: there is no file runs/x/confg.yaml (did you mean config.yaml?)'),
-        ('train --config runs', '--config: runs: is a directory, expected a YAML file'),
-        ('train ppo --config', '--config: got nothing, expected text'),
         ('train --resume runs/emty', '--resume: there is no directory runs/emty (did you mean runs/empty?)'),
-        ('train ppo --resume runs/emty', '--resume: there is no directory runs/emty (did you mean runs/empty?)'),
         ('train --resume runs/empty', '--resume: runs/empty contains no run, expected the --run-dir of a training run'),
         ('train --resume runs/x/config.yaml',
          '--resume: runs/x/config.yaml is a file, expected the --run-dir of a training run'),
-        ('train --resume runs/x --run-dir a',
-         '--run-dir: got a with --resume, which uses the settings of its run directory'),
-        ('train --resume runs/x --tuned',
-         '--tuned: cannot be used with --resume, which uses the settings of its run directory'),
         ('train --resume runs/x --env A-v0', '--env: got A-v0, but runs/x was trained on CartPole-v1'),
         ('train --resume runs/g --lr 3', '--lr: got 3.0, but it varies among the runs of runs/g'),
         ('play --run-dir runs/g',
          '--run-dir: runs/g is a group of runs (group.yaml), expected one of them, such as runs/g/lr=2'),
-        ('play dqn --run-dir runs/x', 'runs/x/config.yaml: agent: got ppo, expected dqn, the agent of the command'),
         ('play ppo --run-dir runs/x --weights a', '--run-dir: got runs/x with --weights, expected one of the two'),
         ('evaluate ppo --weights a --checkpoint last',
          '--checkpoint: got last, which requires --run-dir'),

@@ -107,7 +107,7 @@ class Forbidden(gymnasium.Wrapper):
         raise AssertionError('step')
 
 
-@pytest.mark.parametrize('name', AGENTS)
+@pytest.mark.parametrize('name', ['bc', 'dqn'])
 def test_no_environment_is_stepped(name):
     given = {'agent_id': name, **AGENTS[name], **SMALL}
     env = Forbidden(gymnasium.make('CartPole-v1' if name in DISCRETE else 'Pendulum-v1'))
@@ -162,7 +162,7 @@ def test_a_changed_data_set_is_refused_when_a_run_goes_on(tmp_path):
         kept.rename(data.parent)
 
 
-@pytest.mark.parametrize('overlap', [False, True])
+@pytest.mark.parametrize('overlap', [pytest.param(False, marks=pytest.mark.slow), True])
 def test_what_a_resumed_run_records_is_what_an_unstopped_one_records(overlap, tmp_path):
     def run(folder, name):
         agent = xagents.make('td3', 'Pendulum-v1', max_episode_steps=17, n_envs=2, **SMALL, buffer_initial_size=100)
@@ -187,7 +187,7 @@ def test_what_a_resumed_run_records_is_what_an_unstopped_one_records(overlap, tm
 # -------------------------------------------------------------------------------------------------- weights of others
 
 
-@pytest.mark.parametrize('ending', ['tf', 'weights.h5', 'keras'])
+@pytest.mark.parametrize('ending', ['tf', pytest.param('keras', marks=pytest.mark.slow)])
 def test_ppo_goes_on_from_imitation(ending, tmp_path):
     path = str(tmp_path / f'bc.{ending}')
     taught = made('bc', checkpoints=[path], normalize_obs=True)

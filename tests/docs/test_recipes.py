@@ -124,6 +124,7 @@ def test_a_field_of_ones_own_is_resumed(execute_blocks, tmp_path):
     assert int(second[1]) == len(pd.read_parquet(tmp_path / 'falls' / 'history.parquet'))
 
 
+@pytest.mark.slow
 def test_an_agent_of_the_examples_resumes_with_its_buffer(execute_blocks, tmp_path):
     """Stopped and resumed, it is the run that was never stopped; with another buffer it would learn otherwise."""
     options = '--env CartPole-v1 --n-envs 4 --n-steps 16 --seed 1 --quiet --final-episodes 0 --overlap'

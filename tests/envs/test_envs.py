@@ -93,9 +93,6 @@ def test_a_reset_step_earns_nothing_whatever_the_vector_says():
     envs.reset(0)
     assert [row[1][0] for row in played(envs, 6)] == [7, 7, 0, 7, 7, 0]
     assert envs.pop_episodes() == [EpisodeEnd(14, 2, 0, None)] * 2
-    loop = made('loop', length=1)._vector
-    loop.reset(seed=[0, 0])
-    assert [loop.step(np.zeros(2, np.int64))[1][0] for _ in range(2)] == [1, 0]
 
 
 def test_the_action_of_a_reset_step_reaches_no_environment():
@@ -184,10 +181,6 @@ def test_statistics_of_handed_environments_are_raw_too():
     assert rows[0][1].tolist() == [50, 50]
     assert rows[2][3].all()
     assert envs.pop_episodes() == [EpisodeEnd(1.5, 3, i, None) for i in range(2)]
-    same = as_envs(environments.Scaled(environments.Counter()))  # one alone
-    same.reset(0)
-    played(same, 5)
-    assert same.pop_episodes() == [EpisodeEnd(5, 5, 0, None)]
 
 
 @pytest.mark.parametrize(
@@ -304,11 +297,6 @@ def test_another_of_what_nobody_can_make_again_says_what_to_do(handed):
     assert '\n' not in str(refused.value)
 
 
-def test_as_envs_leaves_envs_alone():
-    envs = made('loop')
-    assert as_envs(envs) is envs
-
-
 def silent():
     vector = SyncVectorEnv([environments.Counter])
     vector.metadata = {}
@@ -340,8 +328,6 @@ def test_wrong_things_handed_over_are_refused(wrong, problem):
     ('arguments', 'option', 'problem'),
     [
         ({'env': 'CartPol-v1'}, 'env', r"no environment 'CartPol-v1' \(did you mean CartPole-v1\?\)"),
-        ({'env': 'cartpole-v1'}, 'env', r'did you mean CartPole-v1\?'),
-        ({'env': 'LunarLander-v2'}, 'env', r'did you mean LunarLander-v3\?'),
         ({'env': 'no good id!'}, 'env', "no environment 'no good id!'"),
         ({'env': 'no.such.module:Env-v0'}, 'env', "cannot import 'no.such.module'"),
         ({'env': 'tests.environments:Countre-v0'}, 'env', r'did you mean Counter-v0\?'),
@@ -349,9 +335,7 @@ def test_wrong_things_handed_over_are_refused(wrong, problem):
         ({'env': lambda: 'nothing'}, 'env', '<lambda> made a str'),
         ({'env': 'tests.environments:Worded-v0'}, None, r'observation space is Text\('),
         ({'env': COUNTER, 'env_kwargs': {'lenght': 3}}, 'env_kwargs', r"no 'lenght', expected .*did you mean length\?"),
-        ({'env': COUNTER, 'n_envs': 0}, 'n_envs', 'got 0'),
         ({'env': COUNTER, 'n_envs': 2.5}, 'n_envs', 'got 2.5'),
-        ({'env': COUNTER, 'frame_stack': 0}, 'frame_stack', 'got 0'),
         ({'env': COUNTER, 'max_episode_steps': -1}, 'max_episode_steps', 'got -1'),
         (
             {'env': COUNTER, 'vector': 'asinc'},
@@ -359,7 +343,6 @@ def test_wrong_things_handed_over_are_refused(wrong, problem):
             r'expected auto, sync, async, envpool \(did you mean async\?\)',
         ),
         ({'env': COUNTER, 'preprocess': True}, 'preprocess', 'not an Atari game'),
-        ({'env': environments.Counter, 'preprocess': True}, 'preprocess', 'not an Atari game'),
         ({'env': COUNTER, 'wrapper': ['Scaled']}, 'wrapper', "got 'Scaled', expected module:Class"),
         ({'env': COUNTER, 'wrapper': ['nowhere:Scaled']}, 'wrapper', "cannot import 'nowhere'"),
         ({'env': COUNTER, 'wrapper': ['tests.environments:Scled']}, 'wrapper', r'did you mean Scaled\?'),
@@ -381,11 +364,9 @@ def test_wrong_input_is_one_line_that_names_the_option(arguments, option, proble
 @pytest.mark.parametrize(
     ('module', 'env', 'extra'),
     [
-        ('Box2D', 'LunarLander-v3', 'box2d'),
         ('mujoco', 'HalfCheetah-v5', 'mujoco'),
         ('gym', 'gym:CartPole-v1', 'gym'),
         ('ale_py', 'ALE/Nowhere-v5', 'atari'),
-        ('ale_py', 'NowhereNoFrameskip-v4', 'atari'),
         ('cv2', 'ALE/Pong-v5', 'atari'),
         ('envpool', 'CartPole-v1', 'envpool'),
         ('gymnasium_robotics', 'gymnasium_robotics:FetchReach-v4', 'robotics'),
@@ -504,10 +485,8 @@ class TestEnvPool:
 
     def test_wrong_input_is_one_line(self):
         for arguments, problem in (
-            ({'env': 'CartPol-v1'}, r'did you mean CartPole-v1'),
             ({'env': 'CartPole-v1', 'preprocess': True}, 'expected Atari games only'),
             ({'env': 'Pong-v5', 'preprocess': False}, 'expected preprocessed Atari only'),
-            ({'env': 'CartPole-v1', 'env_kwargs': {'nope': 3}}, 'nope'),
             ({'env': 'CartPole-v1', 'wrapper': 'tests.environments:Scaled'}, 'got envpool with wrappers'),
         ):
             with pytest.raises(OptionError, match=problem) as refused:

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.usefixtures('eager')
         ((5,), np.uint8, False),
         ((36, 36, 1), np.uint8, False),
         ((36, 36, 1), np.uint8, True),
-        ((36, 36, 1), np.float32, False),
     ],
 )
 def test_the_actor_and_the_critic_agree_with_the_model(shape, dtype, normalised):

@@ -173,7 +173,9 @@ def test_a_space_that_the_environment_draws_from_goes_on():
 # Atari and MuJoCo
 
 
-@pytest.mark.parametrize(('name', 'sticky', 'after'), [('Pong', True, 50), ('Qbert', False, 20)])
+@pytest.mark.parametrize(
+    ('name', 'sticky', 'after'), [('Pong', True, 50), pytest.param('Qbert', False, 20, marks=pytest.mark.slow)]
+)
 def test_games_go_on(name, sticky, after):
     """Qbert draws no whole frame as it starts, and a fresh emulator is in the middle of one."""
     pytest.importorskip('ale_py')
@@ -235,7 +237,7 @@ class Heavier(gymnasium.Wrapper):
 
 
 @pytest.mark.skipif(importlib.util.find_spec('mujoco') is None, reason='mujoco is not installed')
-@pytest.mark.parametrize('changed', [False, True])
+@pytest.mark.parametrize('changed', [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('name', ['HalfCheetah', 'Hopper', 'Ant', 'Humanoid', 'InvertedPendulum'])
 def test_mujoco_goes_on(name, changed):
     options = {'max_episode_steps': 60, 'wrapper': [Heavier] if changed else []}

@@ -32,11 +32,12 @@ AGENTS = {
     'dqn': ('CartPole-v1', {**OFF, 'normalize_obs': True, 'epsilon_decay_steps': 300, 'epsilon_ladder': True}),
     'ppo': ('CartPole-v1', {'n_steps': 16, 'normalize_obs': True, 'normalize_reward': True}),
     'small': ('CartPole-v1', {'n_steps': 16, 'normalize_obs': True, 'normalize_reward': True}),
-    'ppo-sde': ('Pendulum-v1', {'n_steps': 16, 'sde': True, 'sde_sample_frequency': 5, 'normalize_obs': True}),
     'td3': ('Pendulum-v1', OFF),
     'trpo': ('CartPole-v1', {'n_steps': 16}),
+    'ppo-sde': ('Pendulum-v1', {'n_steps': 16, 'sde': True, 'sde_sample_frequency': 5, 'normalize_obs': True}),
 }
 
+NAMES = ['ppo', *(pytest.param(name, marks=pytest.mark.slow) for name in ('ppo-sde', 'dqn'))]
 pytestmark = pytest.mark.usefixtures('small_agents', 'shared_programs', 'without_xla_in_module')
 
 
@@ -60,7 +61,7 @@ def trained(name, steps=1000, **options):
 alone = functools.cache(trained)
 
 
-@pytest.mark.parametrize('name', ['ppo', pytest.param('ppo-sde', marks=pytest.mark.slow), 'dqn'])
+@pytest.mark.parametrize('name', NAMES)
 def test_weights_are_the_same_however_many_explore(name):
     assert trained(name, explorers=3) == alone(name)
 
@@ -79,7 +80,7 @@ def test_weights_of_networks_with_convolutions_are_the_same(name):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize('name', ['ppo', pytest.param('ppo-sde', marks=pytest.mark.slow), 'dqn'])
+@pytest.mark.parametrize('name', NAMES)
 def test_one_iteration_ahead_is_the_same_too(name):
     ahead = trained(name, overlap=True)
     assert ahead != alone(name)
@@ -124,6 +125,7 @@ def launchers(monkeypatch):
     return made
 
 
+@pytest.mark.slow
 def test_kills_at_random_instants_change_nothing(launchers, monkeypatch):
     monkeypatch.setenv('PYTHONPATH', os.getcwd())
     pools = []

@@ -131,7 +131,7 @@ def test_rewards_and_observations_of_blocks_are_those_of_their_environments_and_
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ('acer', 'ddpg', 'td3')]
 
 
-@pytest.mark.parametrize('name', ['dqn', 'ppo', *SLOW])
+@pytest.mark.parametrize('name', ['dqn', *SLOW])
 def test_agents_learn_from_what_comes(name):
     with contextlib.closing(make(name)) as agent:
         logs = list(agent.train_iter(max_steps=1000, explorers=4, max_lag=2))
@@ -148,6 +148,7 @@ def test_agents_without_a_correction_refuse(name):
     assert refused.value.name == 'max_lag'
 
 
+@pytest.mark.slow
 def test_a_run_of_bounded_age_stops_and_goes_on(tmp_path):
     folder = str(tmp_path / 'run')
     options = {**COMMON, **OFF, 'run_dir': folder}

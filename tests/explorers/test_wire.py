@@ -123,6 +123,7 @@ def noise(rng):
     return made[int(rng.integers(len(made)))]()
 
 
+@pytest.mark.slow
 def test_an_explorer_beside_a_learner_that_says_anything(tmp_path):
     events, rng, ended = queue.SimpleQueue(), np.random.default_rng(0), []
     server = Server(socket_address(tmp_path), events, 2, 2**20)

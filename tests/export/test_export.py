@@ -67,7 +67,7 @@ def test_bounds_that_are_not_symmetric_or_not_there(tmp_path):
     assert got[:, 2].min() < -1 and got[:, 2].max() > 1 and (got[:, 4] == 3).all()
 
 
-@pytest.mark.parametrize('shape', [(3, 10, 12), (2, 10, 12, 1)], ids=str)
+@pytest.mark.parametrize('shape', [(3, 10, 12), pytest.param((2, 10, 12, 1), marks=pytest.mark.slow)], ids=str)
 def test_images_and_stacks_of_them(shape, tmp_path):
     agent = agent_of('a2c', spaces.Box(0, 255, shape, np.uint8), model=small_convolutions(tmp_path))
     assert agent.input_shape in ((10, 12, 3), (10, 12, 2))

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import re
-import shlex
 
 import gymnasium
 import pytest
@@ -13,7 +12,7 @@ from tests.commands import execute
 from xagents.base.minibatches import Minibatches
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
-from xagents.cli.presets_page import format_steps, presets_page
+from xagents.cli.presets_page import presets_page
 from xagents.factory import defaults, presets
 from xagents.factory.make import make
 from xagents.factory.presets import Preset, find_preset, find_score, list_presets
@@ -66,23 +65,13 @@ def test_environments_exist_and_take_the_actions_of_the_agent(preset):
 
 
 def test_entries_are_those_of_their_source():
-    """Compared by hand with ppo.yml, td3.yml and benchmark.md."""
+    """Compared by hand with ppo.yml and benchmark.md."""
     cartpole = find_preset('ppo', 'CartPole-v1')
     assert (cartpole.max_steps, cartpole.published, cartpole.changed) == (100_000, 500.0, '')
-    assert cartpole.options == {
-        'n_envs': 8, 'n_steps': 32, 'minibatch_size': 256, 'lam': 0.8, 'gamma': 0.98, 'ppo_epochs': 20,
-        'entropy_coef': 0.0, 'lr': 0.001, 'lr_schedule': 'linear', 'clip_norm': 0.2, 'clip_schedule': 'linear',
-        'value_loss_coef': 0.5, 'grad_norm': 0.5, 'normalize_advantage': True, 'optimizer': 'adam',
-        'opt_epsilon': 1e-5, 'net': [64, 64], 'activation': 'tanh',
-    }  # fmt: skip
     hopper = find_preset('ppo', 'Hopper-v5')
     assert (hopper.published, hopper.scored_on, hopper.changed) == (2410.4, 'Hopper-v3', 'orthogonal initial weights')
     assert hopper.options.items() >= {'activation': 'relu', 'log_std_init': -2}.items()
     assert hopper.options['net'] == [256, 256]
-    car = find_preset('td3', 'MountainCarContinuous-v0')
-    assert (car.options['noise'], car.options['step_noise_coef'], car.published) == ('ornstein-uhlenbeck', 0.5, 93.5)
-    pong = find_preset('ppo', 'PongNoFrameskip-v4')
-    assert (pong.env, pong.published, pong.scored_on, pong.max_steps) == ('PongNoFrameskip-v4', 21.0, '', 10_000_000)
 
 
 # finding
@@ -133,14 +122,6 @@ def test_tuned_takes_options_and_steps_and_says_them_as_one_would_type_them():
     assert typed('ppo', flags) == {**preset.options, 'max_steps': 100_000}
 
 
-def test_flags_win_and_are_not_said_to_be_taken():
-    line = '--env CartPole-v1 --lr 0.1 --max-steps 500 --clip-schedule cosine'
-    options, said = defaults.apply_tuned_settings('ppo', typed('ppo', line))
-    assert (options['lr'], options['max_steps'], options['clip_schedule']) == (0.1, 500, 'cosine')
-    assert options['n_envs'] == 8
-    assert not {'--lr', '--max-steps', '--clip-schedule'} & set(shlex.split(said))
-
-
 @pytest.mark.parametrize('agent_id', ['ppo', 'trpo'])
 def test_a_flag_also_wins_over_what_stands_instead_of_it(agent_id):
     options = taken(agent_id, '--env CartPole-v1 --mini-batches 2')
@@ -154,10 +135,7 @@ def test_a_flag_also_wins_over_what_stands_instead_of_it(agent_id):
     [
         ('ppo', 'CartPole-v1', '', {'net': [64, 64], 'activation': 'tanh'}),
         ('ppo', 'CartPole-v1', '--net 8', {'net': [8]}),
-        ('ppo', 'CartPole-v1', '--activation relu', {'net': [64, 64], 'activation': 'relu'}),
-        ('ppo', 'CartPole-v1', '--model a.cfg', {'model': 'a.cfg'}),
         ('a2c', 'Pendulum-v1', '', {'net': [64, 64], 'activation': 'tanh', 'initializer': 'fan_in_uniform'}),
-        ('a2c', 'Pendulum-v1', '--net 8', {'net': [8]}),
         ('a2c', 'Pendulum-v1', '--model a.cfg', {'model': 'a.cfg'}),
         ('td3', 'Pendulum-v1', '--actor-model a.cfg', {'actor_model': 'a.cfg'}),
     ],
@@ -244,7 +222,6 @@ def test_a_score_is_shown_with_seeds_and_date_until_the_settings_change(scores):
 
 
 def test_the_command_lists_with_and_without_an_agent(folder):
-    assert [format_steps(n) for n in (20_000, 1_000_000, 1_500_000, 1_234)] == ['20k', '1M', '1500k', '1234']
     page = execute('presets')[1]
     assert [line.split()[0] for line in page.splitlines() if ' Published ' in line] == list(agents)
     page = execute('presets', 'td3')[1]
@@ -257,7 +234,6 @@ def test_the_command_lists_with_and_without_an_agent(folder):
     [
         ('presets pppo', r'expected one of a2c, .* \(did you mean ppo\?\)'),
         ('presets ppo dqn', 'got ppo and dqn, expected one agent or none'),
-        ('presets ppo --env a', '--env: is no option of xagents presets'),
     ],
 )
 def test_the_command_refuses_what_it_does_not_know(line, said, folder):

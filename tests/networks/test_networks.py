@@ -72,13 +72,6 @@ def test_shipped_files_build_and_read_back(path):
     assert len(model.inputs) == 2 or plan_from_model(model).has_convolutions == (observations == 'cnn')
 
 
-@pytest.mark.parametrize(('one', 'other'), [('a2c', 'ppo'), ('ddpg', 'td3')])
-def test_agents_of_one_family_have_the_same_networks(one, other):
-    folders = (PACKAGE / agent / 'models' for agent in (one, other))
-    texts, expected = ({path.name: path.read_text() for path in folder.iterdir()} for folder in folders)
-    assert texts and texts == expected
-
-
 def test_net_options_describe_the_shipped_files():
     def described(network):
         return [(e.units, e.activation, e.initializer, e.gain, e.output) for e in network.layers]
@@ -164,13 +157,6 @@ def test_dueling_streams_part_after_their_common_layer(name, shape, common):
     np.testing.assert_allclose(value, layers['dense-value'](layers['dense-value-0'](features)), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('agent', ['ddpg', 'td3'])
-def test_actors_start_near_the_middle_where_tanh_does_not_saturate(agent):
-    x = np.random.default_rng(0).normal(size=(256, 17)).astype(np.float32)
-    actions = ModelReader(PACKAGE / agent / 'models/ann-actor.cfg', [6], (17,), seed=1).build_model()(x).numpy()
-    assert 0 < np.abs(actions).max() < 0.5
-
-
 def test_an_action_section_joins_a_second_input_to_the_vector_before_it():
     text = '[dense-0]\nunits=3\n[action-0]\n[dense-1]\nunits=2\n[dense-2]\noutput=1\n'
     assert [layer.source for layer in parse_text(text).layers] == ['input', 'dense-0', 'action-0', 'dense-1']
@@ -215,38 +201,26 @@ def test_keys_are_case_insensitive_and_comments_are_skipped():
 
 
 WRONG = {
-    '': 'has no output',
     '[dense-0]\nunits=4\n': 'has no output, expected one or more dense-* sections with output=1',
-    'units=4': 'is not an INI file: File contains no section headers.',
     '[dense-0]\nunits\n': 'is not an INI file',
     '[dense-0]\noutput=1\n[dense-0]\noutput=1': '[dense-0]: occurs twice (line 3)',
     '[dense-0]\noutput=1\nOUTPUT=1': '[dense-0] output: occurs twice (line 3)',
     '[DEFAULT]\nunits=4\n[dense-0]\noutput=1': "section: got 'DEFAULT', expected ",
     '[dens-0]\noutput=1': 'flatten-*, dense-*, action-*, log-std-* (did you mean dense?)',
-    '[acton-0]\n[dense-0]\noutput=1': '(did you mean action?)',
-    '[action-0]\nunits=2\n[dense-0]\noutput=1': "[action-0] key: got 'units', expected common, from",
     '[action-0]\n[action-1]\n[dense-0]\noutput=1': '[action-1]: is a second action section, expected one',
-    '[action-0]\n[dense-0]\noutput=1\nfrom=input': '[action-0]: leads to no output',
-    '[action-0]\nfrom=dense-0\n[dense-0]\noutput=1': "[action-0] from: got 'dense-0', expected input (it is a later",
-    '[Dense-0]\noutput=1': "section: got 'Dense-0'",
     '[dense-a/b]\noutput=1': "section: got 'dense-a/b'",
     '[dense-0]\noutput=1\nunit=4': 'initializer, gain, output, common, from (did you mean units?)',
     '[flatten-0]\noutput=1': "[flatten-0] key: got 'output', expected common, from",
     '[dense-0]\nunits=0\noutput=1': "[dense-0] units: got '0', expected a whole number from 1 to 1000000",
-    '[dense-0]\nunits=-3\noutput=1': "[dense-0] units: got '-3'",
     '[dense-0]\nunits=6.5\noutput=1': "[dense-0] units: got '6.5'",
-    '[dense-0]\nunits=\noutput=1': "[dense-0] units: got ''",
     '[dense-0]\nunits=99999999999999999999\noutput=1': "[dense-0] units: got '99999999999999999999'",
     '[dense-0]\nunits=٣\noutput=1': "[dense-0] units: got '٣'",
     '[dense-0]\nunits=6\n 4\noutput=1': "[dense-0] units: got '6\\n4'",
     '[dense-0]\nactivation=tahn\noutput=1': "[dense-0] activation: got 'tahn', expected linear, relu, tanh, ",
-    '[dense-0]\nactivation=ReLU\noutput=1': '(did you mean relu?)',
-    '[dense-0]\ninitializer=ortogonal\noutput=1': 'glorot_uniform, fan_in_uniform (did you mean orthogonal?)',
     '[dense-0]\ninitializer=orthogonal\ngain=0\noutput=1': "[dense-0] gain: got '0', expected a number above 0",
     '[dense-0]\ninitializer=orthogonal\ngain=inf\noutput=1': "[dense-0] gain: got 'inf', expected a number above 0",
     '[dense-0]\ninitializer=orthogonal\ngain=__import__("os")\noutput=1': '[dense-0] gain: got',
     '[dense-0]\ngain=2\noutput=1': '[dense-0] gain: got 2.0, expected a gain only with initializer=orthogonal',
-    '[dense-0]\noutput=2': "[dense-0] output: got '2', expected 1 or 0",
     '[dense-0]\ncommon=maybe\noutput=1': "[dense-0] common: got 'maybe', expected 1 or 0",
     '[dense-0]\n[dense-1]\noutput=1': '[dense-0] units: is missing, expected a whole number from 1 to 1000000 (the',
     '[convolutional-0]\nfilters=2\nsize=3\n[flatten-0]\n[dense-0]\noutput=1': '[convolutional-0] stride: is missing',
@@ -280,8 +254,6 @@ IMAGE = 'shape (8, 8, 3), expected a vector: add a flatten-* section'
         (CONVOLUTION.format(9), [2], (10, 8, 3), None, '0] size: got 9, expected at most 8 for its input of 10x8'),
         (TWO, [2, 1], (8, 8, 3), None, f'[dense-0]: got an input of {IMAGE}'),
         (TWO, [2], (4,), None, 'outputs: got 2 ([dense-1], [dense-2]), expected 1, of sizes [2], for this agent'),
-        (TWO, [2, 1, 1], (4,), None, 'outputs: got 2 ([dense-1], [dense-2]), expected 3'),
-        (TWO, [], (4,), None, 'outputs: got 2 ([dense-1], [dense-2]), expected 0'),
         ('[dense-0]\nunits=3\noutput=1', [4], (4,), None, '[dense-0] units: got 3, expected 4 for this agent and env'),
         (ACTION, [1], (4,), None, '[action-0]: is only for the network of a critic: this model has no actions'),
         (ACTION, [1], (8, 8, 3), 2, f'[action-0]: got an input of {IMAGE}'),
@@ -302,17 +274,13 @@ IMAGES = {'cfg': CNN_CRITIC, 'output_units': [1], 'input_shape': (84, 84, 4)}
     ('options', 'message'),
     [
         ({'output_units': [0, 1]}, 'output_units: got [0, 1], expected'),
-        ({'output_units': [2.0, 1]}, 'output_units: got [2.0, 1], expected'),
         ({'input_shape': ()}, 'input_shape: got (), expected'),
         ({'optimizer': 'adm'}, "optimizer: got 'adm', expected adam, rmsprop (did you mean adam?)"),
         ({'seed': -1}, 'seed: got -1, expected'),
         ({'log_std': float('nan')}, 'log_std: got nan, expected'),
         ({'net': []}, 'net: got [], expected one or more whole numbers'),
-        ({'net': [64, 0]}, 'net: got [64, 0], expected'),
         ({'net': '64'}, "net: got '64', expected"),
         ({'net': [64], 'activation': 'rellu'}, "activation: got 'rellu', expected"),
-        ({'net': [64], 'outputs': ('actor',), 'output_activation': 'tahn'}, "output_activation: got 'tahn', expected"),
-        ({'net': [64], 'outputs': ()}, 'outputs: got ()'),
         ({'net': [64], 'outputs': ('a', 'a')}, "outputs: got ('a', 'a')"),
         *[({**IMAGES, 'action_units': n}, f'action_units: got [{n}], {WHOLE}') for n in (0, -1, 2.0, (2,))],
     ],
@@ -367,13 +335,6 @@ def test_equal_seeds_give_equal_weights_and_layers_differ():
         assert not any(np.allclose(a, b) for b in everything[:i])
     a, b = (ModelReader(SHARED, [2, 1], (4,)).build_model().get_weights() for _ in range(2))
     assert not np.allclose(a[0], b[0]), 'without a seed they follow Keras'
-    for a, b, other in zip(*map(kernels, map(small_critic, (5, 5, 6))), strict=True):  # with an action section, too
-        np.testing.assert_array_equal(a, b)
-        assert not np.allclose(a, other)
-
-
-def kernels(model):
-    return [weight.numpy() for weight in model.weights if len(weight.shape) > 1]
 
 
 def small_critic(seed):

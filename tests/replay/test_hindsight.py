@@ -112,7 +112,7 @@ def additions(draw):
     return n_envs, plan_agent
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(plan_agent=additions(), capacity=st.integers(1, 14), strategy=st.sampled_from(STRATEGIES), said=st.booleans())
 def test_every_goal_is_one_of_the_same_episode(plan_agent, capacity, strategy, said):
     n_envs, additions = plan_agent

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from scipy.stats import trim_mean
 
 from xagents.checkpoints.status import take_lock
-from xagents.reports.runs_page import HEADERS, runs_page
+from xagents.reports.runs_page import runs_page
 from xagents.reports.statistics import (
     bootstrap_interval,
     compute_average,
@@ -65,7 +65,6 @@ def row(page, start):
 def test_a_run_is_a_row(root):
     make_run(root / 'cartpole', seed=7)
     page = runs_page(['runs'])
-    assert page.splitlines()[0].split() == ' '.join(HEADERS.values()).split()
     local = datetime.fromisoformat(UPDATED).strftime('%Y-%m-%d %H:%M').split()
     expected = ['runs/cartpole', 'ppo', 'CartPole-v1', '7', '5000', '70', '250.00', '260.00', 'finished:', 'target']
     assert row(page, 'runs/cartpole') == [*expected, *local]
@@ -79,7 +78,6 @@ def test_a_run_is_a_row(root):
         ({'state': 'running', 'why': ''}, False, ['killed']),  # its process is gone
         ({'state': 'interrupted', 'why': 'interrupted'}, False, ['interrupted']),
         ({'state': 'finished', 'why': 'steps'}, False, ['finished:', 'steps']),
-        ({'state': 'failed', 'why': 'MemoryError'}, False, ['failed:', 'MemoryError']),
     ],
 )
 def test_how_a_run_stands(root, status, locked, words):
@@ -184,11 +182,6 @@ def test_a_bootstrap_interval_is_the_quantiles_of_all_possible_samples():
     everything = [compute_average(runs[[i, j, k]], 'iqm') for i in range(3) for j in range(3) for k in range(3)]
     low, high = bootstrap_interval(runs, 'iqm', level=0.5, resamples=20_000)
     assert (low, high) == tuple(np.quantile(everything, [0.25, 0.75], method='inverted_cdf'))
-
-
-def test_a_single_run_tells_nothing_of_others():
-    n, mean, iqm, low, high = summarise([4.0])
-    assert (n, mean, iqm) == (1, 4.0, 4.0) and np.isnan([low, high]).all()
 
 
 def test_what_varies_besides_seed_and_place():

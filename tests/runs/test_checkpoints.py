@@ -14,31 +14,12 @@ from tests.small_agents import weights
 from xagents.checkpoints import weight_files as checkpoints
 from xagents.checkpoints.agent_state import capture_policy, model_variables
 from xagents.collecting.policy_files import read_policy_data
-from xagents.runs.saving import write_weights
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
 
 
 def variables(agent):
     return [v.numpy() for v in model_variables(agent.model)]
-
-
-@pytest.mark.parametrize('ending', ['.tf', '.weights.h5', '.keras'])
-def test_round_trip_of_weights_optimiser_and_score(tmp_path, ending):
-    path = str(tmp_path / f'agent{ending}')
-    agent = make('ppo', normalize_obs=True, net=[16, 8], activation='relu')
-    agent.fit(max_steps=400, checkpoints=[path])
-    write_weights([path], agent, agent.state())  # the present ones, not the best
-    # neither network nor normalisation is said again
-    other = xagents.make('ppo', weights=[path], n_envs=4, n_steps=32, seed=1, quiet=True)
-    assert [tuple(v.shape) for v in other.model.weights] == [tuple(v.shape) for v in agent.model.weights]
-    for mine, saved in zip(variables(other), variables(agent), strict=True):
-        np.testing.assert_array_equal(mine, saved)
-    assert agent.evaluate(5, seed=3) == other.evaluate(5, seed=3)
-    np.testing.assert_array_equal(
-        other.statistics.observations.statistics.mean, agent.statistics.observations.statistics.mean
-    )
-    assert (other.steps, other.games, other.best_reward) == (agent.steps, agent.games, agent.best_reward)
 
 
 def test_flags_win_over_what_was_saved(tmp_path):

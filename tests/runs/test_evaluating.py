@@ -86,7 +86,7 @@ def evaluator_of(parent):
     raise AssertionError('no process evaluates')
 
 
-@pytest.mark.parametrize('delay', [None, 5])
+@pytest.mark.parametrize('delay', [5, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_result_is_that_of_the_run_itself_and_comes_when_it_is_due_however_slow(delay):
     within = logged(small(), **{**BESIDE, 'eval_async': False})
     fast = logged(small(), **BESIDE, eval_delay=delay)
@@ -184,10 +184,10 @@ def several(tmp_path_factory, small_agents, without_xla_in_module):
     return folder
 
 
-RARE = [pytest.param(case, marks=pytest.mark.slow) for case in ('until-the-next', 'overlap')]
+RARE = [pytest.param(case, marks=pytest.mark.slow) for case in ('until-the-next', 'overlap', 'explorers', 'off-policy')]
 
 
-@pytest.mark.parametrize('case', ['several', 'explorers', 'off-policy', *RARE])
+@pytest.mark.parametrize('case', ['several', *RARE])
 def test_a_run_killed_while_evaluations_are_under_way_goes_on_as_if_it_had_never_stopped(case, several, tmp_path):
     whole, killed = several if case == 'several' else tmp_path / 'whole', tmp_path / 'killed'
     if case != 'several':
@@ -207,7 +207,7 @@ def interrupting(agent, name, iteration):
     return agent.recipe().before(name, press)
 
 
-@pytest.mark.parametrize('iteration', [5, 7])
+@pytest.mark.parametrize('iteration', [5, pytest.param(7, marks=pytest.mark.slow)])
 def test_a_ctrl_c_loses_no_evaluation(iteration, several, tmp_path):
     stopped = tmp_path / 'stopped'
     agent = xagents.make(env='CartPole-v1', seed=7, quiet=True, **CASES['several'], **BESIDE)

@@ -201,7 +201,7 @@ def test_every_ending_leaves_no_thread():
 
 
 @pytest.mark.parametrize('where', ['collect', 'learn'])
-@pytest.mark.parametrize('times', [1, 2])
+@pytest.mark.parametrize('times', [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ctrl_c_in_a_stage_on_either_side(where, times, tmp_path):
     agent = make()
 

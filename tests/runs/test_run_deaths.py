@@ -111,7 +111,7 @@ def saves(tmp_path_factory, small_agents):
     return cases
 
 
-@pytest.mark.parametrize('case', ['first', 'later'])
+@pytest.mark.parametrize('case', [pytest.param('first', marks=pytest.mark.slow), 'later'])
 def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, tmp_path, monkeypatch):
     before, keeper, ctx, state = saves[case]
     other, third = make('small-replay', buffer_max_size=60), make('small-replay', buffer_max_size=60)
@@ -172,7 +172,7 @@ def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, t
     assert n > 12 and seen == sorted(seen) and {True, False} == set(seen)  # once new, always new
 
 
-@pytest.mark.parametrize('links', [True, False])
+@pytest.mark.parametrize('links', [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_folder_is_whole_at_every_point_of_death_before_and_after_a_run(links, saves, tmp_path, monkeypatch):
     before, keeper, _, state = saves['later']
     other = make('small-replay', buffer_max_size=60)
@@ -208,7 +208,7 @@ def test_a_folder_is_whole_at_every_point_of_death_before_and_after_a_run(links,
     assert n > 8 and seen == {True, False}
 
 
-@pytest.mark.parametrize('call', range(0, 30, 4))
+@pytest.mark.parametrize('call', range(0, 30, 8))
 def test_a_full_disk_is_one_line_and_what_was_saved_stays(call, tmp_path, monkeypatch):
     folder, agent, message = tmp_path / 'run', make('small-replay'), ''
     agent.fit(max_steps=60, run_dir=str(folder), final_episodes=0)

@@ -112,10 +112,11 @@ def test_folders_of_killed_processes_go_and_those_of_live_ones_stay(programs):
         lock_file(programs.process_folder / '.held')
 
 
-def test_a_full_disk_costs_time_only(programs, monkeypatch):
-    def full(*_):
-        raise OSError(28, 'No space left on device')
+def full(*_):
+    raise OSError(28, 'No space left on device')
 
+
+def test_a_full_disk_costs_time_only(programs, monkeypatch):
     monkeypatch.setattr(os, 'link', full)
     with programs.cached_compilation('kind'):
         (programs.process_folder / 'one.pb').write_bytes(PROGRAM)
@@ -123,9 +124,6 @@ def test_a_full_disk_costs_time_only(programs, monkeypatch):
 
 
 def test_a_folder_without_room_keeps_nothing_and_is_left_as_it_was(cache, monkeypatch):
-    def full(*_):
-        raise OSError(28, 'No space left on device')
-
     monkeypatch.setattr(compilation_cache.Path, 'write_bytes', full)
     assert enable_cache() == 'compiled programs are not cached: [Errno 28] No space left on device'
     assert 'TF_XLA_FLAGS' not in os.environ and not list((cache / 'programs' / 'processes').iterdir())
@@ -207,7 +205,4 @@ def test_equal_seeds_are_equal_with_an_empty_a_full_and_a_damaged_cache(tmp_path
         flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         file.write_bytes([flipped, content[:middle], b''][number % 3])
     assert digest_of(cache) == expected
-    # it was compiled again; XLA does not write the same program in the same way twice
-    names = [[name.rpartition('.')[0] for name in sorted(files)] for files in (kept_in(cache), first)]
-    assert names[0] == names[1]
     assert not list((cache / 'programs' / 'processes').iterdir()), 'nothing of the processes is left'

@@ -35,7 +35,9 @@ def team(env=f'{HERE}:Unlike', policies=UNLIKE, **options):
 
 
 @EAGER
-@pytest.mark.parametrize('kinds', [(ONCE, ONCE), (ONCE, DQN)], ids=['two alike', 'two agents'])
+@pytest.mark.parametrize(
+    'kinds', [pytest.param((ONCE, ONCE), marks=pytest.mark.slow), (ONCE, DQN)], ids=['two alike', 'two agents']
+)
 def test_two_policies_learn_as_two_single_runs(kinds):
     named = list(zip('ab', kinds, strict=True))
     policies = {name: {**kind, 'agents': name, 'seed': i} for i, (name, kind) in enumerate(named)}
@@ -57,6 +59,7 @@ def test_two_policies_learn_as_two_single_runs(kinds):
             assert mine[f'reward/{name}'] == theirs[f'reward/{name}']
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('without_xla')
 def test_agents_of_other_spaces_learn_side_by_side():
     fast = {'lr': 0.01, 'train_frequency': 1, 'gradient_steps': 2}
@@ -205,6 +208,7 @@ def test_an_option_that_a_policy_has_not_is_named():
 
 
 @EAGER
+@pytest.mark.slow
 def test_a_map_that_was_changed_is_kept_and_gone_on_with(tmp_path):
     policies = {name: {**ONCE, 'agents': own} for name, own in {'up': ['a', 'b'], 'down': 'c', 'alone': 'd'}.items()}
 

@@ -20,20 +20,13 @@ from xagents.tuning import report as study_report
 from xagents.tuning.report import write_report
 
 BEST_PREFIX = {'lr': 1e-5, 'max_steps': 20_000, 'net': [64, 64], 'env': 'CartPole-v1', 'double': False, 'model': None}
-PLOTS = list(study_pictures.PLOTS)
 SPACE = {
     'lr': FloatDistribution(1e-5, 1e-2, log=True),
     'normalize_advantage': CategoricalDistribution([True, False]),
     'epsilon_decay_steps': IntDistribution(1000, 150_000),
     'n_steps': CategoricalDistribution([16, 32, 64, 128, 256, 512, 1024, 2048]),
-    'gamma': FloatDistribution(0.99, 0.9999, log=True),
     'kind': CategoricalDistribution([True, 'a', 3, '3']),
-    'cg_residual_tolerance': FloatDistribution(1e-12, 1e-3, log=True),
     'model': CategoricalDistribution(['a/folder/with/a/network-of-many-layers.cfg', 'another/network.cfg']),
-    'buffer_batch_size': IntDistribution(16, 4096, log=True),
-    'one_value': FloatDistribution(0.5, 0.5),
-    'tau': FloatDistribution(0.004, 0.006, log=True),
-    'a_name_with_$two$_dollars_that_is_far_too_long_for_any_axis_of_a_picture': FloatDistribution(-1e9, 1e9),
 }
 
 

@@ -171,15 +171,12 @@ def test_a_journal_torn_in_its_very_first_entry_begins_anew(tmp_path):
     [
         ('foo.db', ['got foo.db', 'sqlite:///foo.db']),
         ('sqllite:///a.db', ['sqllite', 'did you mean sqlite?']),
-        ('redis://h', ['sqlite:///FILE, postgresql://', 'journal:FILE']),
         ('sqlite://a.db', ['three slashes']),
-        ('sqlite:///:memory:', ['expected sqlite:///FILE']),
         ('sqlite:///missing/a.db', ['/missing', 'mkdir -p']),
         ('sqlite:////proc/a.db', ['/proc is not writable']),
         ('journal://a.log', ['expected journal:FILE']),
         ('postgresql://h:port/d', ['is not the URL']),
         ('postgresql://h', ['without a database', 'postgresql://USER@HOST/DATABASE']),
-        ('postgresql+psycopg3://h/d', ['is not the URL', 'postgresql://USER@HOST/DATABASE']),
         ('postgresql://127.0.0.1:1/d', ['refused', 'check that the server runs']),
         ('postgresql://nowhere.invalid/d', ['nowhere.invalid', 'check that the server runs']),
     ],
@@ -247,9 +244,7 @@ def test_files_that_are_something_else_are_refused_and_left_alone(tmp_path):
         (b'my notes', 1),
         (b'my notes\n', 1),
         (b'[]\n', 1),
-        (b'{"steps": 1}\n', 1),
         (entry + b'my notes\n', 2),
-        (entry + b'my notes\n' + entry, 2),
         (entry + b'\xff\n', 2),
     ]:
         path.write_bytes(content)

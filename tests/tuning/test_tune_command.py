@@ -241,7 +241,10 @@ def start(stand_in, work):
 HANGS = f'{KEPT} --env-kwargs \'hangs="hangs"\' below=7e-4'
 
 
-@pytest.mark.parametrize(('number', 'code', 'finished'), [(signal.SIGINT, 130, 1), (signal.SIGTERM, 143, 0)])
+@pytest.mark.parametrize(
+    ('number', 'code', 'finished'),
+    [(signal.SIGINT, 130, 1), pytest.param(signal.SIGTERM, 143, 0, marks=pytest.mark.slow)],
+)
 def test_an_interrupted_study_keeps_what_was_finished_and_says_how_to_go_on(number, code, finished, start):
     line = HANGS if finished else HANGS.replace('below=7e-4', '')
     process, workers_of = start(f'{line} --n-trials 4')
