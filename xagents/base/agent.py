@@ -24,7 +24,7 @@ from xagents.collecting.rollouts import ColumnSpecs, Rollout
 from xagents.collecting.statistics import Statistics
 from xagents.envs.create import as_envs
 from xagents.envs.interface import Envs
-from xagents.envs.spaces import ActionDecoder
+from xagents.envs.spaces import ActionDecoder, as_batch, is_single
 from xagents.evaluation import playing
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.traced_options import TracedOptions
@@ -252,18 +252,33 @@ class BaseAgent:
         """Return environment actions.
 
         Args:
-            observations: raw observations [N, …] of the environments, any N.
+            observations: raw observations [N, …] of the environments, any N, or the observation of one environment.
             greedy: whether to return the best actions; if False, actions are sampled.
             policy: a policy to use instead of the agent's own.
 
         Returns:
-            [N, …] in the shape and dtype of the environment's action space.
+            [N, …] in the shape and dtype of the environment's action space; one action for one observation.
         """
         self.refresh()
-        policy = self.acting_policy if policy is None else policy
-        encoded = self.envs.encoder(observations)
+        policy, space = self.acting_policy if policy is None else policy, self.envs.encoder.raw_space
+        single = is_single(space, observations)
+        encoded = self.envs.encoder(as_batch(space, observations) if single else observations)
         noise = None if greedy else policy.draw_noise(self.rng('sample'), (len(encoded),))
-        return np.array(self.collector.decode(policy(self.statistics.prepare(encoded), noise)['actions']))
+        actions = np.array(self.collector.decode(policy(self.statistics.prepare(encoded), noise)['actions']))
+        return actions[0] if single else actions
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        """Return actions and `state`, as `predict` of Stable-Baselines3 does; `act` returns only actions.
+
+        Args:
+            observation: as for `act`.
+            state: the state of a recurrent policy; no agent here has one, and it is returned unchanged.
+            episode_start: without effect.
+            deterministic: whether to return the best actions; if False, as by default there, actions are sampled.
+        """
+        return self.act(observation, greedy=deterministic), state
 
     def refresh(self) -> None:
         """Update the acting network to the current weights of the models."""

@@ -32,6 +32,8 @@ class ReplayedActorCritic(OffPolicy):
 
     # outputs of the actor for each component of an action
     ACTOR_OUTPUTS = 1
+    # agents for discrete actions, for messages
+    DISCRETE_AGENTS = 'dqn or ppo'
 
     def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
         """Set the networks, and create target critics, optimisers and the compiled update.
@@ -72,7 +74,7 @@ class ReplayedActorCritic(OffPolicy):
         space, name = envs.action_space, agent_id_of(cls)
         if not isinstance(space, spaces.Box):
             got = type(space).__name__
-            others = 'dqn or ppo' if got == 'Discrete' else 'ppo or a2c'
+            others = cls.DISCRETE_AGENTS if got == 'Discrete' else 'ppo or a2c'
             raise OptionError('env', f'{envs.id} has {got} actions, {name} accepts Box ones (try {others})')
         if not np.isfinite([space.low, space.high]).all():
             problem = f'actions without finite bounds, {name} accepts bounded ones (try ppo)'

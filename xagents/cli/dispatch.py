@@ -18,7 +18,8 @@ from xagents.cli.commands import Command, commands, find_command
 from xagents.cli.usage import command_page, usage_page
 from xagents.config.configuration import agents_with_option
 from xagents.options.declaration import Option, declared_options
-from xagents.options.errors import InputError, OptionError, did_you_mean, format_value
+from xagents.options.errors import InputError, OptionError, format_value
+from xagents.options.foreign_names import option_hint
 from xagents.registry.agents import agent_names, agents, find_agent
 from xagents.system import compilation_cache
 from xagents.system.parent_exit import exit_with_parent
@@ -179,7 +180,7 @@ def _unknown_flag(flag: str, command: Command, agent_id: str | None) -> OptionEr
     owners = [id for id, options in known.items() if _has_flag(options, flag)]
     owners = owners or [f'xagents {other.name}' for other in commands.values() if _has_flag(other.options(), flag)]
     place = f'xagents {command.name}' + (f' {agent_id}' if agent_id else '')
-    hint = f', but of {" and ".join(owners)}' if owners else did_you_mean(flag, admitted)
+    hint = f', but of {" and ".join(owners)}' if owners else option_hint(flag, admitted)
     return OptionError(format_value(flag), f'is no option of {place}{hint}')
 
 

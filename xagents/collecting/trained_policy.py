@@ -17,7 +17,7 @@ from xagents.collecting.policy_files import FORMAT, PolicyData, damaged_policy, 
 from xagents.collecting.statistics import Statistics
 from xagents.envs.normalisation import ObservationNormalizer
 from xagents.envs.space_serialization import space_from_dict, space_to_dict
-from xagents.envs.spaces import ActionDecoder, ObservationEncoder
+from xagents.envs.spaces import ActionDecoder, ObservationEncoder, as_batch, is_single
 from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
 from xagents.system.arrays import add_prefix, strip_prefix
@@ -129,36 +129,16 @@ class TrainedPolicy:
             ValueError: if the observations do not fit the observation space.
         """
         try:
-            is_single = _is_single(self.spaces.observations, observations)
-            encoded = self.encoder(_as_batch(self.spaces.observations, observations) if is_single else observations)
+            single = is_single(self.spaces.observations, observations)
+            encoded = self.encoder(as_batch(self.spaces.observations, observations) if single else observations)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             got = np.shape(observations) if isinstance(observations, np.ndarray) else type(observations).__name__
             expected = f'{self.spaces.observations}, or N of it ({error})'
             raise ValueError(f'observations: got {got}, expected {expected}') from error
         noise = self.acting_policy.draw_noise(self._rng, (len(encoded),)) if stochastic else None
         actions = np.array(self._decode(self.acting_policy(self.statistics.prepare(encoded), noise)['actions']))
-        return actions[0] if is_single else actions
+        return actions[0] if single else actions
 
     def reset(self, seed: int | None = None) -> None:
         """Restart the random generator for sampled actions, from the seed if it is given."""
         self._rng = np.random.default_rng(seed)
-
-
-def _is_single(space: spaces.Space, observations: Any) -> bool:
-    """Return whether an observation belongs to one environment, without a batch axis."""
-    if isinstance(space, spaces.Dict | spaces.Tuple) and isinstance(observations, list | np.ndarray):
-        return False  # a batch of N, or encoded observations
-    if isinstance(space, spaces.Dict):
-        return _is_single(*next((part, observations[key]) for key, part in space.spaces.items()))
-    if isinstance(space, spaces.Tuple):
-        return _is_single(space[0], observations[0])
-    return np.ndim(observations) == len(space.shape or ())
-
-
-def _as_batch(space: spaces.Space, observation: Any) -> Any:
-    """Return one observation as a batch of size 1."""
-    if isinstance(space, spaces.Dict):
-        return {key: _as_batch(part, observation[key]) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_as_batch(part, one) for part, one in zip(space.spaces, observation, strict=True))
-    return np.asarray(observation)[None]

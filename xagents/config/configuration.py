@@ -16,7 +16,8 @@ import yaml
 
 from xagents.config.yaml_values import check_tag, dump, parse_node, read_nodes
 from xagents.options.declaration import Option, declared_options, resolve_aliases
-from xagents.options.errors import OptionError, did_you_mean, format_value
+from xagents.options.errors import OptionError, format_value
+from xagents.options.foreign_names import option_hint
 from xagents.registry.agents import TEAM_ENTRY, agents, find_agent
 from xagents.system.file_names import CONFIG, CONFIG_MISSING, GROUP, has_checkpoints
 from xagents.system.values import to_plain_value
@@ -148,7 +149,7 @@ def _split_options(agent_id: str, nodes: Mapping[str, yaml.Node]) -> tuple[dict[
             continue
         if name not in known:
             owners = agents_with_option(name)
-            hint = f', but of {" and ".join(owners)}' if owners else did_you_mean(name, known).replace('_', '-')
+            hint = f', but of {" and ".join(owners)}' if owners else option_hint(name, known).replace('_', '-')
             raise OptionError(name, f'is no option of xagents train {agent_id}{hint}')
         if name in COMMAND_LINE_ONLY:
             raise OptionError(name, 'is no setting of a run, expected only on the command line')

@@ -269,3 +269,23 @@ class ActionDecoder:
             np.rint(scaled, out=scaled)
         decoded = scaled.astype(self._dtype)
         return decoded.clip(self._low, self._high, out=decoded)
+
+
+def is_single(space: spaces.Space, observations: Any) -> bool:
+    """Return whether an observation belongs to one environment, without a batch axis."""
+    if isinstance(space, spaces.Dict | spaces.Tuple) and isinstance(observations, list | np.ndarray):
+        return False  # a batch of N, or encoded observations
+    if isinstance(space, spaces.Dict):
+        return is_single(*next((part, observations[key]) for key, part in space.spaces.items()))
+    if isinstance(space, spaces.Tuple):
+        return is_single(space[0], observations[0])
+    return np.shape(observations) == (space.shape or ())
+
+
+def as_batch(space: spaces.Space, observation: Any) -> Any:
+    """Return one observation as a batch of size 1."""
+    if isinstance(space, spaces.Dict):
+        return {key: as_batch(part, observation[key]) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(as_batch(part, one) for part, one in zip(space.spaces, observation, strict=True))
+    return np.asarray(observation)[None]

@@ -35,6 +35,7 @@ class IQL(ReplayedActorCritic):
 
     Options = IQLOptions
     options: IQLOptions
+    DISCRETE_AGENTS = 'dqn --conservative or bc'
     ACTOR_OUTPUTS = 2  # mean and log standard deviation
     METRICS = (
         *('updates', 'stats/refused', 'loss/value', 'loss/critic', 'loss/policy'),

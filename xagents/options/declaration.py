@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from xagents.options.errors import OptionError, did_you_mean, format_value
+from xagents.options.foreign_names import option_hint
 
 SearchType = Literal['int', 'log_uniform', 'categorical']
 # the bounds that a number may have, and the comparison that is true when a value violates the bound
@@ -236,7 +237,7 @@ def resolve_aliases(given: Mapping[str, Any], known: Mapping[str, Option], place
         if name in names:
             raise OptionError(given_name, f'is another name of {name}, expected one of the two')
         if place and name not in known:
-            raise OptionError(name, f'is no option {place}{did_you_mean(name, known)}')
+            raise OptionError(name, f'is no option {place}{option_hint(name, known)}')
         names[name] = value
     return names
 

@@ -14,7 +14,8 @@ from xagents.options.agents import AgentOptions
 from xagents.options.commands import EvaluateOptions, ExportOptions, PlayOptions, TuneOptions
 from xagents.options.declaration import Option, declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
-from xagents.options.errors import OptionError, did_you_mean, error_line
+from xagents.options.errors import OptionError, error_line
+from xagents.options.foreign_names import agent_hint
 from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
 from xagents.options.settings import options_in_groups
 from xagents.registry.parts import PartRegistry
@@ -273,7 +274,7 @@ def find_agent(agent_id: str) -> Entry:
     """Return an agent's entry. Raise OptionError, with the nearest name, if it is unknown or cannot be loaded."""
     if (entry := agents.get(agent_id)) is None:
         known = agent_names()
-        hint = did_you_mean(agent_id.lower(), known)
+        hint = agent_hint(agent_id, known)
         raise OptionError('agent', f'got {agent_id}, expected one of {", ".join(known)}{hint}')
     return entry
 

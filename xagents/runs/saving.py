@@ -7,6 +7,9 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import numpy as np
 
 from xagents.checkpoints import weight_files
 from xagents.checkpoints.agent_state import capture_policy, capture_state, load_parts, temporary_weights
@@ -172,19 +175,30 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
         line = f'{agent.envs.id} cannot be created again for a final evaluation: the best weights stay'
         return run.console.print_line(line)
     n, say = options.final_episodes, run.console.print_line
+    p, present = options.display_precision, capture_state(agent)
+    paths = ' '.join(options.checkpoints or [options.path_in_run_dir('checkpoints/best') or ''])
     try:
         last = playing.evaluate(agent, n, say=say)['mean']
+        if _are_equal(present, best):
+            line = f'Greedy mean of {n} episodes: {format_number(last, p)}; the best weights, which are the last, are'
+            return say(f'{line} in {paths}')
         with temporary_weights(agent, best):
             first = playing.evaluate(agent, n, say=say)['mean']
     except RunInterrupted:
         return
-    kept = 'last' if last >= first else 'best'
+    # more training is no reason to prefer weights that are not better
+    kept = 'last' if last > first else 'best'
     if kept == 'last':
-        _set_best(places, capture_state(agent))
-    p = options.display_precision
+        _set_best(places, present)
     means = f'best {format_number(first, p)}, last {format_number(last, p)}'
-    paths = ' '.join(options.checkpoints or [options.path_in_run_dir('checkpoints/best') or ''])
     say(f'Greedy mean of {n} episodes: {means}; the {kept} weights are in {paths}')
+
+
+def _are_equal(one: AgentState, other: AgentState) -> bool:
+    """Return whether two states have equal weights and observation statistics."""
+    names = [name for name in one.arrays if name.startswith(SHARED_PREFIX)]
+    weights = zip(chain(*one.weights), chain(*other.weights), strict=True)
+    return all(np.array_equal(a, b) for a, b in (*weights, *((one.arrays[name], other.arrays[name]) for name in names)))
 
 
 def _late_evaluations(run: Run, places: list[WeightSaver | RunDirectory]) -> None:

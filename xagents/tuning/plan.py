@@ -10,7 +10,8 @@ from typing import Any
 from xagents.factory import defaults
 from xagents.options.commands import TuneOptions
 from xagents.options.declaration import Option, declared_options, resolve_aliases
-from xagents.options.errors import OptionError, did_you_mean
+from xagents.options.errors import OptionError
+from xagents.options.foreign_names import option_hint
 from xagents.options.settings import resolve_settings
 from xagents.registry.agents import Entry, find_agent
 from xagents.tuning.search import Bounds, Choices, SearchRange, default_ranges, describe_ranges, split_searched
@@ -115,7 +116,7 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
     given = resolve_aliases(given, known)
     for name in given:
         if name not in known and name not in command:
-            raise OptionError(name, f'is no option of tune {agent_id}{did_you_mean(name, {**known, **command})}')
+            raise OptionError(name, f'is no option of tune {agent_id}{option_hint(name, {**known, **command})}')
     has_trial_limit = 'n_trials' in given or given.get('timeout') is None
     tune = TuneOptions.resolve({name: value for name, value in given.items() if name in command})
     given = {name: value for name, value in given.items() if name not in command and value is not None}

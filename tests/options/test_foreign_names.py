@@ -1,0 +1,63 @@
+"""Names of other libraries are answered with ours."""
+
+import pytest
+
+import xagents
+from tests.commands import execute
+from xagents.options.commands import TuneOptions
+from xagents.options.declaration import declared_options
+from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.options.errors import OptionError
+from xagents.options.foreign_names import FOREIGN_AGENTS, FOREIGN_OPTIONS, agent_hint, option_hint
+from xagents.options.runs import ExplorerOptions, RunOptions
+from xagents.registry.agents import agents
+
+GROUPS = (EnvironmentOptions, NetworkOptions, RunOptions, ExplorerOptions, TuneOptions)
+
+
+def test_every_name_leads_to_an_option_that_exists():
+    groups = (*GROUPS, *(entry.options for entry in agents.values()))
+    known = {name for group in groups for name in declared_options(group)}
+    ours = {name for names in FOREIGN_OPTIONS.values() for name in names}
+    assert ours <= known and not FOREIGN_OPTIONS.keys() & known
+    for agent in FOREIGN_AGENTS.values():
+        id, *flags = agent.partition(',')[0].split()
+        options = {**agents[id].options_in()}
+        assert all(flag[2:].replace('-', '_') in options for flag in flags if flag.startswith('--'))
+    assert not FOREIGN_AGENTS.keys() & agents.keys()
+
+
+@pytest.mark.parametrize(
+    ('agent_id', 'flag', 'ours'),
+    [
+        ('ppo', '--total-timesteps', '--max-steps'),
+        ('ppo', '--learning-rate', '--lr'),
+        ('ppo', '--gae_lambda', '--lam'),
+        ('ppo', '--clip-range', '--clip-norm'),
+        ('ppo', '--num-envs', '--n-envs'),
+        ('ppo', '--batch-size', '--minibatch-size'),
+        ('dqn', '--batch-size', '--buffer-batch-size'),
+        ('trpo', '--ent-coeff', '--entropy-coef'),  # no name of a library: the most similar
+    ],
+)
+def test_a_foreign_flag_is_answered_with_ours(agent_id, flag, ours, folder):
+    code, stdout, stderr = execute('train', agent_id, '--env', 'CartPole-v1', '--max-steps', '10', flag, '1')
+    assert (code, stdout) == (2, '')
+    assert stderr == f'xagents train: {flag}: is no option of xagents train {agent_id} (did you mean {ours}?)\n'
+    assert not list(folder.iterdir())
+
+
+def test_python_names_and_keys_of_files_are_answered_as_well(folder):
+    with pytest.raises(OptionError, match=r'learning_rate: is no option of .*\(did you mean lr\?\)'):
+        xagents.make('ppo', 'CartPole-v1', learning_rate=1e-3)
+    (folder / 'run.yaml').write_text('agent: ppo\nenv: CartPole-v1\nmax-steps: 10\nn_epochs: 3\n')
+    code, _, stderr = execute('train', '--config', 'run.yaml')
+    assert code == 2 and '(did you mean ppo-epochs?)' in stderr
+    assert option_hint('quite_another', ['lr']) == ''
+
+
+@pytest.mark.parametrize(('name', 'nearest'), [('sac', 'td3'), ('QR-DQN', 'dqn'), ('RecurrentPPO', 'ppo')])
+def test_an_agent_of_others_is_answered_with_the_nearest_here(name, nearest, folder):
+    code, _, stderr = execute('train', name, '--env', 'Pendulum-v1', '--max-steps', '10')
+    assert code == 2 and stderr.endswith(f', trpo; the nearest to {name} is {nearest}\n') and stderr.count('\n') == 1
+    assert agent_hint('pppo', ['a2c', 'ppo']) == ' (did you mean ppo?)'
