@@ -423,6 +423,15 @@ def test_a_run_that_ends_before_it_learns_says_so(capsys):
     assert 'Nothing will be learned: the buffer needs 100 transitions first' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize('decay, shown', [(40, True), (20, False)])
+def test_a_run_whose_exploration_does_not_end_says_so(decay, shown, capsys):
+    make('dqn', epsilon_start=0.9, epsilon_end=0.1, epsilon_decay_steps=decay, quiet=False).fit(max_steps=20)
+    line = (
+        'The epsilon will be 0.5 at step 20, the end of the run: it reaches 0.1 at step 40 (see --epsilon-decay-steps)'
+    )
+    assert (line in ' '.join(capsys.readouterr().out.split())) == shown
+
+
 def test_a_container_with_less_memory_counts(tmp_path, monkeypatch):
     from xagents.system import memory
 

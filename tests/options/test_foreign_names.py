@@ -1,5 +1,8 @@
 """Names of other libraries are answered with ours."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 import xagents
@@ -61,3 +64,25 @@ def test_an_agent_of_others_is_answered_with_the_nearest_here(name, nearest, fol
     code, _, stderr = execute('train', name, '--env', 'Pendulum-v1', '--max-steps', '10')
     assert code == 2 and stderr.endswith(f', trpo; the nearest to {name} is {nearest}\n') and stderr.count('\n') == 1
     assert agent_hint('pppo', ['a2c', 'ppo']) == ' (did you mean ppo?)'
+
+
+PAGE = Path(xagents.__file__).parents[1] / 'docs' / 'coming_from.md'
+
+
+def test_the_page_names_what_the_table_knows():
+    rows = re.findall(r'^\| (.*?) \| (.*?) \|$', PAGE.read_text().partition('## Names of options')[2], re.MULTILINE)
+    pairs = [(theirs, here) for theirs, here in rows if here.startswith('`--')]
+    assert len(pairs) > 15
+    for theirs, here in pairs:
+        for name in re.findall('`(.*?)`', theirs):
+            flags = {f'--{ours.replace("_", "-")}' for ours in FOREIGN_OPTIONS[name]}
+            assert flags & set(re.findall('`(.*?)`', here)), name
+
+
+def test_the_script_of_the_page_runs(folder, without_xla, capsys):
+    (block,) = re.findall(r'^```python\n(.*?)^```', PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert block.count('100_000') == 1
+    names = {}
+    exec(compile(block.replace('100_000', '300'), str(PAGE), 'exec'), names)
+    assert names['actions'].shape == (3,) and names['state'] is None and names['result']['mean'] > 5
+    assert type(names['trained']) is xagents.PPO

@@ -19,6 +19,7 @@ class Schedule:
         steps: length in environment steps; by default the length of the run (`schedule_steps` or `max_steps`).
         option: name of the option that sets the type, for messages.
         optional: whether the value stays at `start` in a run without a length.
+        steps_option: name of the option that sets `steps`, for messages.
     """
 
     start: float
@@ -27,6 +28,7 @@ class Schedule:
     steps: int | None = None
     option: str = 'lr_schedule'
     optional: bool = False
+    steps_option: str = ''
 
     def needs_length(self) -> bool:
         """Return whether the schedule needs the length of the run."""
