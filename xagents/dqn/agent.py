@@ -80,8 +80,8 @@ class DQN(OffPolicy):
         """Return the schedules: also ε, and β of prioritized replay."""
         o = self.options
         schedules = super().schedules()
-        decay = {'steps': o.epsilon_decay_steps, 'steps_option': 'epsilon_decay_steps'}
-        schedules['epsilon'] = Schedule(o.epsilon_start, 'linear', o.epsilon_end, **decay)
+        steps, name = o.epsilon_decay_steps, 'epsilon_decay_steps'
+        schedules['epsilon'] = Schedule(o.epsilon_start, 'linear', o.epsilon_end, steps, steps_option=name)
         if o.prioritized:
             schedules['beta'] = Schedule(o.priority_beta, 'linear', 1.0, optional=True)
         return schedules
