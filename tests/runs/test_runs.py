@@ -181,6 +181,17 @@ def test_equal_weights_play_once_at_the_end(capsys, tmp_path):
     assert len(said) == 1 and '; the best weights, which are the last, are in ' in said[0]
 
 
+@pytest.mark.parametrize('share, said', [(0.4, True), (0.6, False)])
+def test_greedy_play_far_below_training_is_named(share, said, tmp_path, capsys, monkeypatch):
+    agent = make(checkpoints=[str(tmp_path / 'a.tf')], quiet=False)
+    monkeypatch.setattr(playing, 'evaluate', lambda agent, *_, **__: {'mean': share * agent.mean_reward})
+    agent.fit(max_steps=2_000)
+    assert (
+        'the policy may need sampled actions (evaluate and play with --stochastic)'
+        in ' '.join(capsys.readouterr().out.split())
+    ) == said
+
+
 def test_evaluate_plays_equal_quotas_and_uses_the_present_weights():
     agent = make()
     result = agent.evaluate(episodes=7)
@@ -351,6 +362,8 @@ def test_counters_and_shapes_are_attributes():
     context = agent.progress.context
     counted = agent.steps, agent.games, agent.mean_reward, agent.best_reward
     assert counted == (context.steps, context.games, context.mean_reward, context.best_reward)
+    shown = f'{agent.steps} steps, mean reward {agent.mean_reward:.2f}'.rstrip('0').rstrip('.')
+    assert repr(agent) == f'<Small in 4 environments of CartPole-v1: {shown}>'
     with pytest.raises(AttributeError, match='steps is a counter of the run'):
         agent.steps = 0
 

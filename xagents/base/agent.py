@@ -26,6 +26,7 @@ from xagents.envs.create import as_envs
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder, as_batch, is_single
 from xagents.evaluation import playing
+from xagents.logs.console import format_number
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
@@ -216,6 +217,10 @@ class BaseAgent:
         policy = MethodPolicy(self, self._actor_policy) if own.policy is not ours.policy else self._actor_policy
         policy.self_contained = (own.act, own.evaluate, own.play) == (ours.act, ours.evaluate, ours.play)
         return policy
+
+    def __repr__(self) -> str:
+        counted = f'{self.steps} steps, mean reward {format_number(self.mean_reward, 2)}'
+        return f'<{type(self).__name__} in {self.n_envs} environments of {self.envs.id}: {counted}>'
 
     @functools.cached_property
     def _actor_policy(self) -> Policy:

@@ -25,6 +25,8 @@ from xagents.system.interruption import Interruption, RunInterrupted
 
 # prefix of the arrays that another agent loads together with the weights
 SHARED_PREFIX = 'observation_statistics/'
+# share of the mean of training by which greedy play is far below it
+FAR_BELOW = 0.5
 # reasons to end a run that do not depend on the last weights
 BUDGET_ENDS = ('steps', 'time', 'early')
 
@@ -181,7 +183,8 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
         last = playing.evaluate(agent, n, say=say)['mean']
         if _are_equal(present, best):
             line = f'Greedy mean of {n} episodes: {format_number(last, p)}; the best weights, which are the last, are'
-            return say(f'{line} in {paths}')
+            say(f'{line} in {paths}')
+            return _compare_with_training(run, last)
         with temporary_weights(agent, best):
             first = playing.evaluate(agent, n, say=say)['mean']
     except RunInterrupted:
@@ -192,6 +195,15 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
         _set_best(places, present)
     means = f'best {format_number(first, p)}, last {format_number(last, p)}'
     say(f'Greedy mean of {n} episodes: {means}; the {kept} weights are in {paths}')
+    _compare_with_training(run, max(first, last))
+
+
+def _compare_with_training(run: Run, greedy: float) -> None:
+    """Say if the greedy mean is far below that of training, in which actions are sampled."""
+    training = run.progress.context.mean_reward
+    if greedy < training - FAR_BELOW * abs(training):
+        means = f'The mean of training is {format_number(training, run.options.display_precision)}'
+        run.console.print_line(f'{means}: the policy may need sampled actions (evaluate and play with --stochastic)')
 
 
 def _are_equal(one: AgentState, other: AgentState) -> bool:
