@@ -175,6 +175,13 @@ def test_keys_are_made_once_and_read_in_any_order(tmp_path):
     assert path.read_bytes() == first and parse_key(key.certificate + b'text\n' + key.private_key) == key
     shown = key.explorer_credentials
     assert len(shown.token) == 64 and shown.token.encode() not in first and shown.certificate == key.certificate
+    for mode in (0o640, 0o604, 0o660):
+        path.chmod(mode)
+        with pytest.raises(OptionError, match=rf'can be read by other users \(mode {mode:04o}\), .*: chmod 600 '):
+            read_key(str(path))
+    path.chmod(0o400)
+    assert read_key(str(path)) == key
+    path.chmod(0o600)
     with pytest.raises(OptionError, match='holds no private key'):
         path.write_bytes(key.certificate)
         read_key(str(path))

@@ -12,6 +12,7 @@ import hmac
 import os
 import re
 import ssl
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,14 +47,20 @@ def read_key(path: str) -> ClusterKey:
     """Return the key in a file.
 
     Raises:
-        OptionError: If the file contains no key; the error names `cluster_key`.
+        OptionError: If the file contains no key, or others can read it; the error names `cluster_key`.
     """
     try:
-        data = Path(path).read_bytes()
+        status, data = os.stat(path), Path(path).read_bytes()
     except FileNotFoundError:
         raise OptionError('cluster_key', f'there is no file {path}') from None
     except OSError as error:
         raise OptionError('cluster_key', f'{path} cannot be read ({error.strerror})') from error
+    # the rule of ssh: a file of another owner, such as a mounted secret, is that owner's business
+    if os.name == 'posix' and status.st_uid == os.getuid() and (mode := stat.S_IMODE(status.st_mode)) & 0o077:
+        problem = (
+            f'{path} can be read by other users (mode {mode:04o}), expected a file of yours alone: chmod 600 {path}'
+        )
+        raise OptionError('cluster_key', problem)
     found = parse_key(data)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
