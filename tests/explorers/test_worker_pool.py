@@ -158,6 +158,15 @@ def test_another_version_is_told_and_let_go(pool):
     assert link.sent[0].message_type == 'refused' and '1.0' in link.sent[0].header['why'] and link.cuts == 1
 
 
+def test_what_another_version_is_said_to_be_is_printed_escaped(pool):
+    other = FakeLink(pool.events)
+    other.hello(xagents='1.0\x1b[2J\nDone')
+    honest(pool)
+    pool.fill()
+    (refusal,) = [message.header['why'] for message in other.sent if message.message_type == 'refused']
+    assert refusal.isprintable() and r"'1.0\x1b[2J\nDone'" in refusal
+
+
 def test_an_order_that_fails_three_times_ends_the_run_with_its_line(pool):
     link = FakeLink(pool.events)
     link.hello()

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from xagents.explorers.assignments import EnvShard, Event, EventQueue, Launcher, Link
 from xagents.explorers.messages import FORMAT, Message, WireError, pack, pid_of, unpack
-from xagents.options.errors import one_line
+from xagents.options.errors import format_value, one_line
 from xagents.system.interruption import Interruption
 from xagents.version import __version__
 
@@ -137,7 +137,7 @@ class Membership:
     def _admit(self, link: Link, message: Message) -> None:
         versions = [message.header.get(name) for name in ('format', 'xagents')]
         if versions != [FORMAT, __version__]:
-            self._refuse(link, f'it has xagents {str(versions[1])[:20]}, the learner has {__version__}')
+            self._refuse(link, f'it has xagents {format_value(str(versions[1])[:20])}, the learner has {__version__}')
             return
         link.pid = pid_of(message)
         self._launcher.on_connect(link)
