@@ -49,9 +49,8 @@ def test_each_plays_its_own_number_only_where_it_sees_who_it_is(index, expected)
 
 
 @pytest.mark.usefixtures('eager')
-@pytest.mark.parametrize(
-    'name', ['ppo', *(pytest.param(name, marks=pytest.mark.slow) for name in ('acer', 'dqn', 'td3'))]
-)
+@pytest.mark.parametrize('name', AGENTS)
+@pytest.mark.slow
 def test_an_agent_of_each_kind_goes_on_to_the_bit(name, tmp_path):
     def trained(steps, folder, **more):
         with contextlib.closing(make(name, run_dir=str(tmp_path / folder), final_episodes=0)) as agent:

@@ -80,7 +80,8 @@ def test_weights_of_networks_with_convolutions_are_the_same(name):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['ppo', 'ppo-sde', 'dqn'])
 def test_one_iteration_ahead_is_the_same_too(name):
     ahead = trained(name, overlap=True)
     assert ahead != alone(name)

@@ -55,12 +55,6 @@ def read_key(path: str) -> ClusterKey:
         raise OptionError('cluster_key', f'there is no file {path}') from None
     except OSError as error:
         raise OptionError('cluster_key', f'{path} cannot be read ({error.strerror})') from error
-    # the rule of ssh: a file of another owner, such as a mounted secret, is that owner's business
-    if os.name == 'posix' and status.st_uid == os.getuid() and (mode := stat.S_IMODE(status.st_mode)) & 0o077:
-        problem = (
-            f'{path} can be read by other users (mode {mode:04o}), expected a file of yours alone: chmod 600 {path}'
-        )
-        raise OptionError('cluster_key', problem)
     found = parse_key(data)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
@@ -68,6 +62,12 @@ def read_key(path: str) -> ClusterKey:
         found = None
     if found is None:
         problem = f'{path} holds no private key with its certificate, expected the file that the run created'
+        raise OptionError('cluster_key', problem)
+    # the rule of ssh: a file of another owner, such as a mounted secret, is that owner's business
+    if os.name == 'posix' and status.st_uid == os.getuid() and (mode := stat.S_IMODE(status.st_mode)) & 0o077:
+        problem = (
+            f'{path} can be read by other users (mode {mode:04o}), expected a file of yours alone: chmod 600 {path}'
+        )
         raise OptionError('cluster_key', problem)
     return found
 
