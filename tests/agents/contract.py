@@ -301,6 +301,7 @@ BUFFER = (
 BOX_ONLY = Refusal(
     '', '--env: tests.problems:Anything-v0 has Discrete actions, {id} accepts Box ones', continuous=False
 )
+DATA_BOX_ONLY = dataclasses.replace(BOX_ONLY, message=f'{BOX_ONLY.message} (try dqn --conservative or bc)')
 
 _CASES = (
     Case(
@@ -394,7 +395,7 @@ _CASES = (
         steps=24,
         refusals=(
             *BUFFER,
-            BOX_ONLY,
+            DATA_BOX_ONLY,
             Refusal('--expectile 1', '--expectile: got 1, expected a number above 0 and below 1'),
         ),
         deployed=(VECTOR, BOUNDED, {}),
@@ -429,7 +430,7 @@ _CASES = (
         single={'policy_delay': 1},
         runs_like='td3',
         steps=24,
-        refusals=(*BUFFER, BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, expected a number at least 0')),
+        refusals=(*BUFFER, DATA_BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, expected a number at least 0')),
         deployed=(NESTED, spaces.Box(-1, 3, (2,), np.float64), {}),
     ),
     Case(
