@@ -25,7 +25,7 @@ def test_every_name_leads_to_an_option_that_exists():
     assert ours <= known and not FOREIGN_OPTIONS.keys() & known
     for agent in FOREIGN_AGENTS.values():
         id, *flags = agent.partition(',')[0].split()
-        options = {**agents[id].options_in()}
+        options = agents[id].options_in()
         assert all(flag[2:].replace('-', '_') in options for flag in flags if flag.startswith('--'))
     assert not FOREIGN_AGENTS.keys() & agents.keys()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,9 +114,9 @@ class ReplayedActorCritic(OffPolicy):
         metrics, _ = loop_updates(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, samples.shape)
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
+    @abstractmethod
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Update all networks with a batch, [B, …] each; return metrics and TD errors [B]."""
-        raise NotImplementedError
 
     def critic_errors(
         self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor

@@ -193,7 +193,7 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
 
 
 # kinds of options: a whole number from 1, a share between 0 and 1, the decay of a running mean, a factor, a weight;
-# `tune` searches those of the second group of names, unlike `count` and `fraction`
+# `tune` does not search a `count` or a `fraction`
 count = functools.partial(option, at_least=1)
 fraction = functools.partial(option, at_least=0, at_most=1)
 tuned_count = functools.partial(count, tune='int')

@@ -71,16 +71,16 @@ _AGENTS = {
 
 
 def _by_foreign_name(table: dict[str, str]) -> dict[str, list[str]]:
-    """Return the names here by each name there."""
+    """Return the names here by each foreign name, in the order of `table`."""
     names: dict[str, list[str]] = {}
-    for ours, text in table.items():
-        for theirs in text.split():
-            names.setdefault(theirs, []).append(ours)
+    for name, text in table.items():
+        for foreign in text.split():
+            names.setdefault(foreign, []).append(name)
     return names
 
 
 FOREIGN_OPTIONS = _by_foreign_name(_OPTIONS)
-FOREIGN_AGENTS = {theirs: nearest for theirs, (nearest,) in _by_foreign_name(_AGENTS).items()}
+FOREIGN_AGENTS = {foreign: nearest for foreign, (nearest,) in _by_foreign_name(_AGENTS).items()}
 
 
 def option_hint(name: str, known: Iterable[str]) -> str:

@@ -156,7 +156,7 @@ def _notices(run: Run) -> list[str]:
     if run.options.dataset is not None:
         return lines
     for name, schedule in run.agent.schedules().items():
-        if last is not None and schedule.steps is not None and schedule.steps > last:
+        if last is not None and schedule.steps_option and schedule.steps is not None and schedule.steps > last:
             value, flag = format_number(schedule(last, None), 2), schedule.steps_option.replace('_', '-')
             ends = f'it reaches {format_number(schedule.end, 2)} at step {schedule.steps} (see --{flag})'
             lines.append(f'The {name} will be {value} at step {last}, the end of the run: {ends}')
