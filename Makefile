@@ -35,16 +35,23 @@ help:
 	@echo 'PYTHON                     interpreter that creates the virtual environment (default: python3)'
 	@echo 'VENV                       directory of the virtual environment (default: .venv)'
 
-# one virtual environment for everything, updated if the pins change
-$(VENV)/.installed: requirements.txt pyproject.toml
+# One virtual environment, updated if the pins change: first what the demo needs, then the rest.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(VENV)/.demo: requirements-demo.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "xagents needs Python 3.11 or newer")'
-	@echo 'Installing the pinned requirements into $(VENV): some minutes, the first time.'
+	@echo 'Installing the requirements of the demo into $(VENV): a minute, the first time.'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(PIP) --no-deps --no-compile -r requirements-demo.txt
+	$(PIP) --no-deps -e .
 	touch $@
 
-demo: $(VENV)/.installed
+$(VENV)/.installed: $(VENV)/.demo requirements.txt
+	@echo 'Installing the other requirements into $(VENV): some minutes, the first time.'
+	$(PIP) -r requirements.txt
+	touch $@
+
+demo: $(VENV)/.demo
 	mkdir -p $(DEMO)
 	$(BIN)/xagents train ppo --env CartPole-v1 --target-reward 250 --n-envs 16 --n-steps 1024 --seed 123 \
 		--checkpoints $(DEMO)/ppo-cartpole.tf --history-checkpoint $(DEMO)/ppo-cartpole.parquet

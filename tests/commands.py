@@ -1,20 +1,25 @@
 """The command line in this process."""
 
+import re
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 
 from xagents.cli import dispatch
 
+# the lines that are printed before the environments exist
+HEADER = re.compile(r'\S+ on .*\n(?:(?:Run directory|Best weights|Nothing will|Stops at|These are general).*\n)*')
+
 
 def execute(*words):
-    """Run `xagents`; return the exit code, stdout and stderr."""
+    """Run `xagents`; return the exit code, stdout and stderr. Of wrong input, stdout has no header."""
     stdout, stderr, code = StringIO(), StringIO(), 0
     with redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             dispatch.execute(words)
         except SystemExit as end:
             code = end.code
-    return code, stdout.getvalue(), stderr.getvalue()
+    shown = stdout.getvalue()
+    return code, HEADER.sub('', shown, count=1) if code == 2 else shown, stderr.getvalue()
 
 
 def refused(name, env, options, n_models=1):

@@ -385,7 +385,7 @@ def test_nothing_is_replayed_before_enough_is_stored():
     filling = [row for row in seen if row[0] < 40]  # 35 in whole rollouts of 10
     assert 3 < len(filling) < len(seen)
     for i, (stored, note, replayed, updates) in enumerate(filling):
-        assert note == f'filling the replay buffer: {stored} of 40'
+        assert note == f'replay buffer: {stored} of 40'
         assert not replayed and updates == i + 1, 'meanwhile it learns on-policy'
     assert all(replayed and not note for _, note, replayed, _ in seen[len(filling) :])
     assert logs[-1]['replay/size'] == len(agent.buffer) and logs[-1]['replay/fill'] == len(agent.buffer) / 100

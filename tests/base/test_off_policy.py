@@ -111,9 +111,9 @@ def test_updates_start_when_enough_is_stored_and_not_before(n_envs, initial, bat
 
     agent.fit(max_steps=60, recipe=agent.recipe().after('replay', look))
     filling = [note for _, note, _ in seen if note]
-    assert filling[0] == f'filling the replay buffer: {n_envs} of {first}'
+    assert filling[0] == f'replay buffer: {n_envs} of {first}'
     for stored, note, idle in seen:
-        assert note.startswith('filling') == (stored < first) and (idle or not note)
+        assert note.startswith('replay buffer: ') == (stored < first) and (idle or not note)
     assert agent.context.updates == sum(b['n_updates'] for b in agent.batches) > 0
 
 

@@ -66,7 +66,7 @@ def row_of(page, flag):
 @pytest.mark.parametrize(('words', 'width'), [*((words, 80) for words in PAGES), *((PAGES[-1], n) for n in (20, 120))])
 def test_a_page_shows_every_option_whole(words, width, monkeypatch):
     monkeypatch.setenv('COLUMNS', str(width))
-    code, page, stderr = execute(*words, '--help')
+    code, page, stderr = execute(*words, '--help-all')
     assert (code, stderr) == (0, '')
     assert '\x1b' not in page  # not a terminal: no colours
     assert max(map(len, page.splitlines())) <= max(width, 80)
@@ -75,6 +75,16 @@ def test_a_page_shows_every_option_whole(words, width, monkeypatch):
             row = row_of(page, option.flag)
             assert format_default(option.default) in row.split()
             assert option.tune is None or row.split()[-1] == option.tune
+
+
+@pytest.mark.parametrize('command', ['evaluate', 'play', 'record', 'export'])
+def test_options_of_training_stand_behind_help_all(command):
+    page = execute(command, 'ppo')[1]
+    shown = set(re.findall(r'^--[a-z-]+', page, re.MULTILINE))
+    assert {'--run-dir', '--env', '--seed', '--threads'} <= shown
+    assert not {'--ppo-epochs', '--gamma', '--net'} & shown and 'Tuned as' not in page
+    assert f'xagents {command} ppo --help-all also lists' in page
+    assert 'help-all' not in execute('train', 'ppo')[1] + execute('runs')[1]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +226,16 @@ class FakeFactory:
 
     def plan(self, agent_id, options, weights=None):
         given = {**options, **({} if weights is None else {'weights': weights})}
-        return types.SimpleNamespace(build=lambda: self.make(agent_id, **given))
+        if str(given.get('run_dir')).startswith('runs'):
+            del given['run_dir']  # the default
+        return self.plan_of(lambda: self.make(agent_id, **given), given.get('env'))
+
+    @staticmethod
+    def plan_of(build, env=None):
+        """Return a plan that prints no header."""
+        run = types.SimpleNamespace(quiet=True, dataset=None)
+        settings = types.SimpleNamespace(run=run, environment=types.SimpleNamespace(env=env))
+        return types.SimpleNamespace(build=build, settings=settings)
 
     def fit(self, run, recipe):
         assert (run, recipe) == (self.agent, 'recipe')

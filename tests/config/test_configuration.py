@@ -1,5 +1,6 @@
 """A run as a YAML file: what it may hold, how it is refused, and that nothing is lost between options and text."""
 
+import functools
 import math
 import os
 import string
@@ -312,12 +313,12 @@ def test_what_the_line_says_leaves_no_room_for_what_contradicts_it(text, words, 
     [
         ('mini-batches: 4\nminibatch-size: 4', '',
          '--minibatch-size: cannot be used with --mini-batches, expected one of the two'),
-        ('keep: 3', '', '--keep: got 3, which requires --run-dir'),
+        ('keep: 3', '', '--keep: got 3, which requires --checkpoint-frequency'),
         ('grid-jobs: 2', '', '--grid-jobs: got 2 for one run, expected several runs, by --seeds or lists in --config'),
         ('seeds: [1]\nseed: 2', '', '--seeds: got 1 with --seed, expected one of the two'),
         ('seeds: [1, 1]', '', '--seeds: got 1 1, expected different values'),
-        ('lr: [1, 2]\nseeds: [1]', '',
-         '--run-dir: got nothing, expected a directory for the runs of a grid over --lr and --seed'),
+        ('lr: [1, 2]\nseeds: [1]', '--run-dir none',
+         '--run-dir: got none, expected a directory for the runs of a grid over --lr and --seed'),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line_and_nothing_is_written(text, words, message, file, tmp_path):
@@ -415,9 +416,16 @@ def folders(monkeypatch, factory, file, tmp_path):
     file(HEAD + 'lr: [1, 2]\n', 'runs/g/group.yaml')
     file(HEAD + 'lr: 2\n', 'runs/g/lr=2/config.yaml')
     calls = []
-    for name, module in (('resume', 'train'), ('load', 'agent_commands')):
-        stand_in = lambda *folder, _name=name, **options: calls.append((_name, *folder, options)) or factory.agent  # noqa: E731
-        monkeypatch.setattr(f'xagents.cli.{module}.{name}', stand_in)
+
+    def load(name, *folder, **options):
+        calls.append((name, *folder, options))
+        return factory.agent
+
+    def plan_resume(folder, **options):
+        return factory.plan_of(lambda: load('resume', folder, **options))
+
+    monkeypatch.setattr('xagents.cli.train.plan_resume', plan_resume)
+    monkeypatch.setattr('xagents.cli.agent_commands.load', functools.partial(load, 'load'))
     return calls
 
 

@@ -259,7 +259,7 @@ def test_the_session_of_the_commands(folder):
     train = 'train bc --dataset cart/session-v0 --max-steps 100 --run-dir bc --seed 1'
     code, stdout, _ = execute(*train.split())
     assert code == 0
-    assert stdout.startswith('Data set cart/session-v0: 6 episodes, ')
+    assert '\nData set cart/session-v0: 6 episodes, ' in stdout
     assert 'nothing is collected, and steps are updates' in stdout
     assert execute(*['evaluate', '--run-dir', 'bc', '--episodes', '2'])[0] == 0
     code, stdout, _ = execute(*['train', '--resume', 'bc', '--max-steps', '150'])

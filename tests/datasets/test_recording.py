@@ -436,5 +436,5 @@ def test_without_minari_one_line_says_what_to_install(place, folder, monkeypatch
     lines = ['datasets', 'train dqn --env CartPole-v1 --max-steps 9 --run-dir run --record-dataset a-v0']
     for line in lines:
         code, _, stderr = execute(*line.split())
-        assert code == 2 and "data sets need an extra: pip install 'xagents[datasets]'" in stderr
+        assert code == 2 and "data sets need an extra: pip install '.[datasets]'" in stderr
         assert stderr.count('\n') == 1 and not (folder / 'run').exists()

@@ -378,7 +378,7 @@ def test_a_missing_extra_is_named(monkeypatch, module, env, extra):
     monkeypatch.setitem(sys.modules, module, None)  # importing it raises ImportError
     with pytest.raises(OptionError) as refused:
         create_envs(env, vector=extra if extra == 'envpool' else 'auto')
-    assert f"needs an extra: pip install 'xagents[{extra}]'" in str(refused.value)
+    assert f"needs an extra: pip install '.[{extra}]'" in str(refused.value)
     assert '\n' not in str(refused.value)
 
 

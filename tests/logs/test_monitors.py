@@ -78,7 +78,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
 
 def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(monitors.importlib.util, 'find_spec', lambda name: None)
-    with pytest.raises(ValueError, match=r'^--monitor-session needs wandb.*xagents\[wandb\]'):
+    with pytest.raises(ValueError, match=r"^--monitor-session needs wandb.*pip install '\.\[wandb\]'"):
         check_wandb()
     with pytest.raises(ValueError, match=r'^--tensorboard needs tensorboard.*pip install'):
         TensorBoardMonitor(tmp_path)

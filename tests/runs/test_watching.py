@@ -22,14 +22,16 @@ from tests.runs.test_stages import Stub, once, run_of, stream
 from tests.small_agents import on_cartpole, weights
 from xagents.envs.create import create_envs
 from xagents.evaluation import playing, videos
-from xagents.logs.console import bottleneck
+from xagents.logs.console import Console, bottleneck, status_line
 from xagents.logs.history import read_history
 from xagents.logs.metrics import read_metrics
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.pipeline.context import Context, EpisodeEnd
-from xagents.runs import reporting
+from xagents.runs import reporting, saving
 from xagents.runs.run import Run
+from xagents.runs.saving import seconds_to_compare
+from xagents.runs.stages import why_stop
 from xagents.system.interruption import RunInterrupted
 
 
@@ -57,7 +59,7 @@ def test_json_is_one_object_a_line_from_start_to_end(capsys):
     assert message == {'event': 'message', 'text': long}
     assert status == {
         'event': 'status', 'mean_reward': None, 'loss/value': 0.5, 'best_reward': None, 'seconds': 2.0,
-        'note': 'waiting',
+        'eta': None, 'note': 'waiting',
     }  # fmt: skip
     assert end == {
         'event': 'end', 'text': 'Maximum steps exceeded', 'why': 'steps', 'steps': 32, 'mean_reward': 3.0,
@@ -86,6 +88,45 @@ def test_the_speed_of_a_resumed_run_is_that_of_this_session():
     contexts = [Context(steps=10**9 + 10 * (i + 1)) for i in range(3)]
     list(stream(run, contexts, lambda ctx: time.sleep(0.01), reporting.metrics))
     assert all(0 < ctx.logs['steps_per_second'] < 2_000 for ctx in contexts)
+
+
+def test_the_status_line_shows_the_most_important_values_that_fit():
+    ctx = Context(steps=1234567, games=9876, seconds=3723.4, mean_reward=-1234.567, best_reward=-1240.0)
+    ctx.logs['steps_per_second'] = 23456.7
+    most = 'steps: 1234567, mean reward: -1234.57, 23457 steps/s'
+    assert status_line(ctx, 2, 80, 61.2) == f'{most}, ETA 0:01:01'
+    # a better mean than that of the last check is the best one
+    assert status_line(ctx, 2, 140, 61.2) == f'{most}, ETA 0:01:01, best reward: -1234.57, games: 9876, time: 1:02:03'
+    assert status_line(ctx, 2, 60) == most and status_line(ctx, 2, 10) == 'steps: 1234567'
+    ctx.note = 'replay buffer: 5 of 10'
+    assert status_line(ctx, 2, 60, 1) == 'steps: 1234567, replay buffer: 5 of 10, 23457 steps/s'
+
+
+@pytest.mark.parametrize('options, done, eta', [
+    ({'total': 1000}, 0.2, 8.0), ({'total': None}, None, None), ({'total': None, 'max_seconds': 8.0}, 0.5, 4.0),
+    ({'total': 1000, 'max_seconds': 8.0}, 0.5, 4.0),
+])  # fmt: skip
+def test_the_remaining_time_is_that_until_the_first_end(options, done, eta):
+    console = Console(quiet=False, **options)
+    console._progress_of(Context(steps=100, seconds=3.0))  # of an earlier session
+    assert console._progress_of(Context(steps=200, seconds=4.0)) == (done, eta)
+
+
+def test_the_final_evaluation_ends_at_max_time_and_training_leaves_time_for_it(monkeypatch, tmp_path, capsys):
+    agent = on_cartpole(checkpoints=[str(tmp_path / 'a.tf')], quiet=False)
+    run = agent.begin(max_time=100.0)
+    run.episode_length = 50.0
+    ctx = Context(seconds=79.0, logs={'steps_per_second': 100.0})
+    assert seconds_to_compare(run, ctx) == 10 and not why_stop(run, ctx)  # 2 x 10 episodes of 50 steps
+    assert why_stop(run, Context(seconds=91.0, logs=ctx.logs)) == 'time'
+    assert seconds_to_compare(run, Context(logs={'steps_per_second': 1.0})) == 20
+    assert seconds_to_compare(run, Context()) == seconds_to_compare(run, Context(logs={'steps_per_second': 0.0})) == 0
+    agent.fit(max_steps=600)
+    ticks = iter(range(10**9))
+    monkeypatch.setattr(saving.time, 'monotonic', lambda: next(ticks))
+    agent.fit(max_steps=1200, max_time=agent.context.seconds + 30)
+    shown = capsys.readouterr().out
+    assert 'The final evaluation did not end within --max-time: the best weights are in ' in shown
 
 
 @pytest.mark.parametrize(
@@ -333,7 +374,7 @@ def test_what_cannot_be_drawn_is_refused_before_the_run(envs, reason, tmp_path):
 
 def test_videos_need_a_run_folder(trained, folder):
     problem = 'got 60, which requires --run-dir'
-    line = 'train ppo --env CartPole-v1 --max-steps 200 --video-frequency 60'
+    line = 'train ppo --env CartPole-v1 --max-steps 200 --video-frequency 60 --run-dir none'
     assert execute(*line.split()) == (2, '', f'xagents train: --video-frequency: {problem}\n')
     with pytest.raises(OptionError) as error:
         trained.agent.fit(max_steps=400, video_frequency=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import os
 from collections import deque
 from collections.abc import Generator
 from typing import Any, ClassVar
@@ -446,6 +447,20 @@ class BaseAgent:
         if ends.target_reward is None and ends.max_steps is None and ends.max_time is None:
             raise OptionError('target_reward', 'one of target_reward, max_steps, max_time is required')
         training.fit(begun, self._recipe_of(begun, recipe))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Save the agent as a run directory, which `xagents.load` and every command read.
+
+        The directory contains the settings and the whole state, so that `xagents train --resume` continues from it.
+
+        Args:
+            folder: a new directory.
+
+        Raises:
+            OptionError: if the directory contains a run.
+            SaveError: in one line, if the directory cannot be written.
+        """
+        training.save(self, self.defaults if self.run is None else self.run.options, folder)
 
     def _recipe_of(self, run: Run, recipe: Recipe | None) -> Recipe:
         return training.check_recipe(self.recipe() if recipe is None else recipe, self, run.options.overlap)

@@ -12,7 +12,7 @@ from xagents.cli import checks
 from xagents.config.configuration import agent_in_file, check_config, settings_file
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import Option, declared_options
-from xagents.options.environment import EnvironmentOptions
+from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import GivenOptions, OptionError, as_input_errors
 from xagents.options.runs import SessionOptions
 from xagents.registry.agents import find_agent
@@ -43,6 +43,7 @@ class Command:
         runs_without_arguments: whether the command runs without arguments. Otherwise its page is shown.
         hidden: dataclass of options that are checked but have no effect.
         accepts_ranges: whether options with a search type also accept ranges.
+        trains: whether agents learn. Otherwise the page lists the options of agents and networks only on request.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Command:
     runs_without_arguments: bool = False
     hidden: type | None = None
     accepts_ranges: bool = False
+    trains: bool = False
 
     def run(self, target: Any, given: GivenOptions, line: str) -> str | None:
         """Call the function at `target` with these arguments and return its result."""
@@ -86,6 +88,17 @@ class Command:
         if self.accepts_ranges:
             sections = {t: {n: searchable(o) for n, o in section.items()} for t, section in sections.items()}
         return sections
+
+    def short_sections(self, agent_id: str | None = None) -> dict[str, dict[str, Option]]:
+        """Return the sections without the options that matter only to training, which a saved agent has already."""
+        sections = self.sections(agent_id)
+        if self.trains or not self.takes_agent:
+            return sections
+        names = {*(title for title, group in self.groups if group is not NetworkOptions), 'Session'}
+        short = {title: section for title, section in sections.items() if title in names}
+        short['Session'] = {'seed': sections['Every agent']['seed'], **short['Session']}
+        # how `tune` searches an option does not matter here
+        return {t: {n: dataclasses.replace(o, tune=None) for n, o in section.items()} for t, section in short.items()}
 
     def options(self, agent_id: str | None = None) -> dict[str, Option]:
         """Return every accepted option by name, hidden options last."""

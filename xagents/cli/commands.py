@@ -25,6 +25,7 @@ _COMMANDS = (
         'train:train',
         checks.check_train,
         agent_sources=('resume', 'config'),
+        trains=True,
     ),
     Command(
         'play',
@@ -47,6 +48,7 @@ _COMMANDS = (
         'tune:tune',
         checks.check_tune,
         accepts_ranges=True,
+        trains=True,
     ),
     Command(
         'evaluate',

@@ -15,7 +15,7 @@ from typing import Any
 
 from xagents.cli.command import flag_parser
 from xagents.cli.commands import Command, commands, find_command
-from xagents.cli.usage import command_page, usage_page
+from xagents.cli.usage import HELP_ALL, command_page, usage_page
 from xagents.config.configuration import agents_with_option
 from xagents.options.declaration import Option, declared_options
 from xagents.options.errors import InputError, OptionError, format_value
@@ -28,7 +28,7 @@ from xagents.system.versions import versions
 from xagents.tuning.storages import mask_password
 from xagents.version import __version__
 
-HELP = ('-h', '--help')
+HELP = ('-h', '--help', HELP_ALL)
 # argparse in Python 3.11 parses -1e-3 as a flag
 NEGATIVE_NUMBER = re.compile(r'^-((\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$', re.IGNORECASE)
 
@@ -82,7 +82,7 @@ def _dispatch(arguments: list[str]) -> None:
     typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')
     agent_id = find_agent(rest[0]).id if typed else None
     if len(words) < len(arguments) or (len(rest) <= typed and not command.runs_without_arguments):
-        return _show(command_page(command, agent_id))
+        return _show(command_page(command, agent_id, complete=HELP_ALL in arguments))
     if command.takes_agent and agent_id is None:
         agent_id = _agent_in(command, rest)
     paths, given = parse(command, agent_id, rest[1:] if typed else rest)
@@ -203,7 +203,9 @@ def _fail(error: Exception, command: Command | None, arguments: Sequence[str], c
             agent_id = next(iter(typed or agents_with_option(error.name)), None)
         option = command.options(agent_id).get(error.name)
         message = f'{option.flag if option else error.name}: {error.problem}'
-    if code == 1:
+    if isinstance(error, ModuleNotFoundError) and not (error.name or '').startswith('xagents'):
+        message = f'this command needs {error.name}, which is not installed: pip install . in a clone of xagents'
+    elif code == 1:
         message = textwrap.shorten(f'{type(error).__name__}: {message}', 500, placeholder=' …')
         message += '' if debug else ' (--debug shows the traceback)'
     print(f'xagents{f" {command.name}" if command else ""}: {" ".join(message.split())}', file=sys.stderr)

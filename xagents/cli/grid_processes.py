@@ -16,11 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 
+from rich.console import Console
+
+from xagents.cli.run_table import WRONG_INPUT, RunTable
+from xagents.logs.console import FORMAT_VARIABLE
+from xagents.logs.live_table import is_live_terminal
 from xagents.system.child_process import ChildProcess, OutputQueue
 from xagents.system.interruption import handle_signals
 from xagents.system.parent_exit import FOLLOW_PARENT_VARIABLE, SECONDS_TO_END
-
-WRONG_INPUT = 2
 
 
 @dataclass
@@ -65,12 +68,14 @@ class GridProcess(ChildProcess):
         name: name of the run.
         arguments: words after `xagents`.
         output: queue for the lines of the process.
+        as_json: whether the process prints JSON, also without `--log-format json`.
     """
 
-    def __init__(self, name: str, arguments: list[str], output: OutputQueue):
+    def __init__(self, name: str, arguments: list[str], output: OutputQueue, as_json: bool = False):
         self.name = name
         self._signals = 0
-        variables = {'PYTHONUNBUFFERED': '1', 'PYTHONIOENCODING': 'utf-8:replace', FOLLOW_PARENT_VARIABLE: '1'}
+        variables = {FORMAT_VARIABLE: '1'} if as_json else {}
+        variables |= {'PYTHONUNBUFFERED': '1', 'PYTHONIOENCODING': 'utf-8:replace', FOLLOW_PARENT_VARIABLE: '1'}
         super().__init__(['xagents', *arguments], output.put, SECONDS_TO_END, subprocess.STDOUT, **variables)
 
     def forward_signals(self, result: GridResult) -> None:
@@ -87,16 +92,22 @@ class OutputPrinter:
 
     Args:
         width: width of the names.
+        quiet: whether to print only lines of the runs.
         as_json: whether to print JSON objects.
 
     Attributes:
         last: last line of each run by name.
     """
 
-    def __init__(self, width: int, as_json: bool):
+    def __init__(self, width: int, quiet: bool, as_json: bool):
         self.last: dict[str, str] = {}
-        self._width, self._as_json = width, as_json
+        self._width, self._quiet, self._as_json = width, quiet, as_json
         self._held: list[str] | None = []
+
+    def started(self, name: str, command: str) -> None:
+        """Print the command line of a run."""
+        if not (self._quiet or self._as_json):
+            self.say(name, command)
 
     def print_line(self, name: str, line: str) -> None:
         """Print a line of output of a run."""
@@ -104,6 +115,16 @@ class OutputPrinter:
         self.last[name] = line if line.strip() else self.last.get(name, '')
         self.say(name, line)
         if further:
+            self.print_held()
+
+    def ended(self, name: str, code: int) -> None:
+        """Print the lines that were held back, unless the run has refused its input."""
+        if code != WRONG_INPUT:
+            self.print_held()
+
+    def close(self, interrupted: bool) -> None:
+        """Print the lines that were held back if a signal has ended the runs."""
+        if interrupted:
             self.print_held()
 
     def say(self, name: str, line: str) -> None:
@@ -129,7 +150,7 @@ def _as_object(name: str, line: str) -> str:
 
 
 def run_all(commands: Mapping[str, list[str]], jobs: int, quiet: bool = False, as_json: bool = False) -> GridResult:
-    """Run commands in parallel, and print their lines with the names of the runs.
+    """Run commands in parallel. Show a live table on a terminal, else print their lines with the names of the runs.
 
     No command starts after a signal, or if the first commands to end refuse their input.
 
@@ -142,7 +163,9 @@ def run_all(commands: Mapping[str, list[str]], jobs: int, quiet: bool = False, a
     Returns:
         The exit codes and last lines of the runs.
     """
-    lines = OutputPrinter(max(map(len, commands)), as_json)
+    table = not (quiet or as_json) and is_live_terminal(Console())
+    width = max(map(len, commands))
+    lines: RunTable | OutputPrinter = RunTable(commands) if table else OutputPrinter(width, quiet, as_json)
     result = GridResult(last=lines.last, not_started=list(commands))
     running: list[GridProcess] = []
     output: OutputQueue = queue.Queue()
@@ -151,9 +174,8 @@ def run_all(commands: Mapping[str, list[str]], jobs: int, quiet: bool = False, a
             while running or (result.not_started and result.may_start_more):
                 while result.not_started and len(running) < jobs and result.may_start_more:
                     name = result.not_started.pop(0)
-                    if not (quiet or as_json):
-                        lines.say(name, shlex.join(['xagents', *commands[name]]))
-                    running.append(GridProcess(name, commands[name], output))
+                    lines.started(name, shlex.join(['xagents', *commands[name]]))
+                    running.append(GridProcess(name, commands[name], output, table))
                 for child in running:
                     child.forward_signals(result)
                 with contextlib.suppress(queue.Empty):
@@ -163,13 +185,11 @@ def run_all(commands: Mapping[str, list[str]], jobs: int, quiet: bool = False, a
                         continue
                     running.remove(child)
                     result.codes[child.name] = child.code
-                    if child.code != WRONG_INPUT:
-                        lines.print_held()
+                    lines.ended(child.name, child.code)
         finally:
             for child in running:
                 child.request_exit()
             for child in running:
                 child.end()
-    if result.signal is not None:
-        lines.print_held()
+            lines.close(interrupted=result.signal is not None)
     return result

@@ -1,19 +1,17 @@
-"""The commands that print or plot: runs, curves, data sets, presets, the completion script of a shell."""
+"""The commands that print or plot: runs, curves, data sets, presets, the completion script of a shell.
+
+Each function imports what it needs, so that a command runs in an environment with only the packages that it uses.
+"""
 
 from __future__ import annotations
 
-from xagents.cli.commands import commands
-from xagents.cli.completion import completion_script
-from xagents.cli.datasets_page import datasets_page
-from xagents.cli.presets_page import presets_page
 from xagents.options.errors import GivenOptions, OptionError, as_input_errors
-from xagents.reports.population_files import is_population
-from xagents.reports.runs_page import runs_page
 
 
 def plot(paths: list[str], given: GivenOptions, line: str) -> None:
     """Plot histories, or the lineage of a population."""
-    from xagents.reports.plotting import save_plot  # loads matplotlib and pandas
+    from xagents.reports.plotting import save_plot
+    from xagents.reports.population_files import is_population
 
     if any(map(is_population, given.get('run_dir', ()))):
         return _plot_population(paths, given)
@@ -37,20 +35,29 @@ def _plot_population(paths: list[str], given: GivenOptions) -> None:
 
 def list_runs(folders: list[str], given: GivenOptions, line: str) -> str:
     """Return the page with the status of runs."""
+    from xagents.reports.runs_page import runs_page
+
     with as_input_errors():
         return runs_page(folders, given.get('json', False))
 
 
 def datasets(wanted: list[str], given: GivenOptions, line: str) -> str:
     """Return the page of data sets."""
+    from xagents.cli.datasets_page import datasets_page
+
     return datasets_page(wanted, given.get('json', False), given.get('download', False))
 
 
 def presets(names: list[str], given: GivenOptions, line: str) -> str:
     """Return the page of presets."""
+    from xagents.cli.presets_page import presets_page
+
     return presets_page(names[0] if names else None)
 
 
 def completion(names: list[str], given: GivenOptions, line: str) -> str:
     """Return the completion script of a shell."""
+    from xagents.cli.commands import commands
+    from xagents.cli.completion import completion_script
+
     return completion_script(names[0], commands)

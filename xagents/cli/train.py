@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xagents.checkpoints.status import check_new_run_directory, is_group
 from xagents.cli import grid
 from xagents.cli.checks import check_complete, check_run
+from xagents.cli.default_directory import NOTHING, PARENT, SAVING_OPTIONS, needs_directory, new_directory
 from xagents.cli.resolve import ResolvedOptions, resolve
 from xagents.config.configuration import COMMAND_LINE_ONLY, default_line, read_config_file, settings_file, to_yaml
 from xagents.factory.defaults import resolve_with_record as resolved_options
-from xagents.factory.load import resume
+from xagents.factory.load import plan_resume
 from xagents.factory.make import AgentPlan, plan_agent
+from xagents.factory.presets import find_preset, find_score
+from xagents.logs.console import format_number
 from xagents.options.declaration import declared_options
 from xagents.options.errors import GivenOptions, OptionError, as_input_errors, format_value
 from xagents.options.runs import SessionOptions, TrainOptions
 from xagents.registry.agents import find_agent
 from xagents.runs import training
+from xagents.runs.header import header_lines
 from xagents.system.threads import set_threads
 
 # options of the command or its process, not of its runs
@@ -36,25 +40,64 @@ def train(agent_id: str, given: GivenOptions, line: str) -> str | None:
             for options in _points(agent_id, resolved):
                 resolved_options(find_agent(agent_id), _of_run(options))
             return config_page(agent_id, resolved)
-        plans = [_plan(agent_id, options) for options in _points(agent_id, resolved)]
-        folder = _folder(resolved)
-    jobs = _jobs(resolved.options, bool(resolved.grid))
-    if resolved.grid and resolved.options.get('record_dataset') is not None:
-        name = resolved.options['record_dataset']
+        options = resolved.options
+        is_new = needs_directory(options)
+        if is_new:
+            options['run_dir'] = PARENT  # options such as --keep require a directory, which is created after the checks
+        elif options.get('run_dir') == NOTHING:
+            del options['run_dir']
+        plans = _plans(agent_id, resolved)
+    with contextlib.ExitStack() as stack:
+        with as_input_errors():
+            if is_new:
+                name = '-'.join(map(str, resolved.grid.get('env', [_env_of(plans[0])])))
+                options['run_dir'] = stack.enter_context(new_directory(agent_id, name))
+                plans = _plans(agent_id, resolved)
+            folder = _folder(resolved)
+        _start(agent_id, resolved, plans, folder, line)
+    return None
+
+
+def _start(agent_id: str, resolved: ResolvedOptions, plans: list[AgentPlan], folder: str | None, line: str) -> None:
+    """Start a run or the runs of a grid."""
+    options = resolved.options
+    jobs = _jobs(options, bool(resolved.grid))
+    if resolved.grid and options.get('record_dataset') is not None:
+        name = options['record_dataset']
         raise OptionError('record_dataset', f'got {name} for several runs, expected one run')
-    if not resolved.options.get('quiet'):
+    if not options.get('quiet'):
         for message in resolved.messages:
             print(message, flush=True)
     if resolved.grid:
         assert folder is not None
-        grid.start_group(grid.RunGroup(folder, agent_id, resolved.options, resolved.grid), jobs, line)
-        return None
-    with as_input_errors():
-        if resolved.options.get('threads') is not None:
-            set_threads(resolved.options['threads'])
-        agent = plans[0].build()
-    _fit(agent, line)
-    return None
+        return grid.start_group(grid.RunGroup(folder, agent_id, options, resolved.grid), jobs, line)
+    _run(plans[0], options.get('threads'), line, preset_hint(agent_id, resolved))
+
+
+def preset_hint(agent_id: str, resolved: ResolvedOptions) -> list[str]:
+    """Return a line that names `--tuned` if a preset exists and the user has set none of its options."""
+    options, env = resolved.options, resolved.options.get('env')
+    if resolved.messages or env is None or 'weights' in options:
+        return []
+    try:
+        preset = find_preset(agent_id, env)
+    except OptionError:
+        return []
+    if (preset.options.keys() - {'n_envs'}) & {*options, *resolved.grid}:
+        return []
+    score = find_score(preset)
+    reached = '' if score is None else f', which reached {format_number(score.median, 2)} in {preset.max_steps} steps'
+    return [f'These are general defaults; --tuned uses settings for {agent_id} on {env}{reached}']
+
+
+def _plans(agent_id: str, resolved: ResolvedOptions) -> list[AgentPlan]:
+    """Return the plan of each run. Raise OptionError or InputError for incomplete or conflicting options."""
+    return [_plan(agent_id, point) for point in _points(agent_id, resolved)]
+
+
+def _env_of(plan: AgentPlan) -> str:
+    """Return the id of a plan's environment, or the name of its data set."""
+    return plan.settings.environment.env or plan.settings.run.dataset or ''
 
 
 def _points(agent_id: str, resolved: ResolvedOptions) -> list[dict[str, Any]]:
@@ -83,7 +126,8 @@ def _folder(resolved: ResolvedOptions) -> str | None:
     folder = resolved.options.get('run_dir')
     if resolved.grid and folder is None:
         varies = ' and '.join('--' + name.replace('_', '-') for name in resolved.grid)
-        raise OptionError('run_dir', f'got nothing, expected a directory for the runs of a grid over {varies}')
+        given = next((f'--{name.replace("_", "-")}' for name in SAVING_OPTIONS if resolved.options.get(name)), NOTHING)
+        raise OptionError('run_dir', f'got {given}, expected a directory for the runs of a grid over {varies}')
     if folder is not None:
         check_new_run_directory(folder)
     return folder
@@ -97,12 +141,20 @@ def _jobs(options: Mapping[str, Any], several: bool) -> int:
     return jobs
 
 
-def _fit(agent: Any, line: str) -> None:
-    """Train an agent and close it. An interrupted run prints the command that resumes it."""
+def _run(plan: AgentPlan, threads: int | None, line: str, notes: Sequence[str] = ()) -> None:
+    """Print the header of a run, make its agent, train it and close it."""
+    with as_input_errors():
+        if threads is not None:
+            set_threads(threads)
+        settings, run = plan.settings, plan.settings.run
+        if not run.quiet and run.log_format == 'text':
+            seed, n_envs = settings.agent.draw_seed(), settings.environment.n_envs
+            print(*header_lines(plan.entry.id, _env_of(plan), n_envs, seed, run), *notes, sep='\n', flush=True)
+        agent = plan.build()
     with contextlib.closing(agent):
         with as_input_errors():
-            run = agent.begin(command=line)
-        training.fit(run, agent.recipe())
+            begun = agent.begin(command=line)
+        training.fit(begun, agent.recipe())
 
 
 def _resume(agent_id: str, given: GivenOptions, line: str) -> None:
@@ -126,10 +178,8 @@ def _resume(agent_id: str, given: GivenOptions, line: str) -> None:
         return grid.resume_group(group, options, jobs)
     with as_input_errors():
         options.pop('env', None)
-        if (threads := given.get('threads', saved.options.get('threads'))) is not None:
-            set_threads(threads)
-        agent = resume(folder, **options)
-    _fit(agent, line)
+        plan = plan_resume(folder, **options)
+    _run(plan, given.get('threads', saved.options.get('threads')), line)
 
 
 def config_page(agent_id: str, resolved: ResolvedOptions) -> str:

@@ -15,6 +15,7 @@ from xagents.version import __version__
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+HELP_ALL = '--help-all'
 # columns of the table: a longer flag gets its own line if that gives the help this width
 LONG_FLAG = 22
 GOOD_HELP = 40
@@ -50,10 +51,15 @@ Use xagents <command> to see more info about a command
 Use xagents <command> <agent> to see more info about command + agent"""
 
 
-def command_page(command: Command, agent_id: str | None = None) -> str:
+def command_page(command: Command, agent_id: str | None = None, complete: bool = False) -> str:
     """Return the page that `xagents <command>` and `xagents <command> <agent>` print: examples and options.
 
     The page is as wide as the console, and has colours if the console supports them.
+
+    Args:
+        command: the command.
+        agent_id: the agent, or None for the options that all agents share.
+        complete: whether to list also the options that matter only to training.
     """
     from rich.text import Text
 
@@ -65,7 +71,11 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
     if command.takes_agent and agent_id is None:
         lines = '\n'.join(f'    {id:<10} {line}' for id, line in help_lines().items())
         parts.append(f'Available agents:\n{lines}\n')
-    parts += [*_tables(command.sections(agent_id), width), Text(f'\n{LEGEND}', style='dim')]
+    every, short = command.sections(agent_id), command.short_sections(agent_id)
+    parts += [*_tables(every if complete else short, width), Text(f'\n{LEGEND}', style='dim')]
+    if len(short) < len(every) and not complete:
+        line = ' '.join(filter(None, ['xagents', command.name, agent_id, HELP_ALL]))
+        parts.append(Text(f'{line} also lists options that matter only to training.', style='dim'))
     return pages.render_page([*parts, Text(RANGES, style='dim')] if command.accepts_ranges else parts, width)
 
 

@@ -24,4 +24,4 @@ def minari_module(name: str, option: str) -> Any:
             importlib.import_module('minari.dataset._storages.hdf5_storage')
             return importlib.import_module(f'minari.{name}')
     except ImportError as error:
-        raise OptionError(option, "data sets need an extra: pip install 'xagents[datasets]'") from error
+        raise OptionError(option, "data sets need an extra: pip install '.[datasets]'") from error

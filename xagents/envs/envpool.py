@@ -50,7 +50,7 @@ class EnvPoolVectorEnv(VectorEnv):
         try:
             import envpool
         except ImportError:
-            raise OptionError('vector', "envpool needs an extra: pip install 'xagents[envpool]'") from None
+            raise OptionError('vector', "envpool needs an extra: pip install '.[envpool]'") from None
         self._envpool: Any = envpool
         self._id = _envpool_id(name, envpool.list_all_envs())
         self._kwargs = dict(kwargs or {})

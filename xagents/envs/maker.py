@@ -133,7 +133,7 @@ class EnvMaker:
         if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
             for beginning, extra in EXTRAS.items():
                 if isinstance(entry, str) and entry.startswith(beginning):
-                    raise OptionError('env', f"{self.name} needs an extra: pip install 'xagents[{extra}]'") from error
+                    raise OptionError('env', f"{self.name} needs an extra: pip install '.[{extra}]'") from error
         if isinstance(error, TypeError) and 'unexpected keyword argument' in str(error):
             wrong = str(error).split("'")[1] if "'" in str(error) else one_line(error)
             found = parameters_of(entry) or getattr(self.source, 'parameters', [])
@@ -172,7 +172,7 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
         return EnvMaker(name=env, source=_old_gym(name, settings.pop('max_episode_steps', None)), **settings)
     if module:
         if module in EXTRAS and importlib.util.find_spec(module) is None:
-            raise OptionError('env', f"{env} needs an extra: pip install 'xagents[{EXTRAS[module]}]'")
+            raise OptionError('env', f"{env} needs an extra: pip install '.[{EXTRAS[module]}]'")
         import_module(module, 'env')
     elif NAME_PATTERN.fullmatch(name) and name not in registry and (function := env_registry.find(name)) is not None:
         return EnvMaker(name=env, source=function, **settings)
@@ -185,7 +185,7 @@ def _spec(name: str) -> EnvSpec:
             load_ale_quietly()  # registers the games
         except ImportError:
             if ATARI_ID.match(name):
-                raise OptionError('env', f"{name} needs an extra: pip install 'xagents[atari]'") from None
+                raise OptionError('env', f"{name} needs an extra: pip install '.[atari]'") from None
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
@@ -220,7 +220,7 @@ def _old_gym(name: str, max_episode_steps: int | None) -> Callable[..., gymnasiu
             gym = importlib.import_module('gym')
             importlib.import_module('shimmy')
     except ImportError:
-        raise OptionError('env', f"gym:{name} needs an extra: pip install 'xagents[gym]'") from None
+        raise OptionError('env', f"gym:{name} needs an extra: pip install '.[gym]'") from None
     try:
         gym.spec(name)
     except gym.error.Error as error:
@@ -254,7 +254,7 @@ def _check_atari(env: gymnasium.Env, name: str) -> None:
     try:
         import cv2  # noqa: F401
     except ImportError:
-        raise OptionError('preprocess', f"{name} needs an extra: pip install 'xagents[atari]'") from None
+        raise OptionError('preprocess', f"{name} needs an extra: pip install '.[atari]'") from None
 
 
 def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:

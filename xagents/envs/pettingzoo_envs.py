@@ -108,7 +108,7 @@ def _load_module(dotted: str) -> Any:
                 raise
             missing.add(cause.name)
     if missing & {'pettingzoo', 'mpe2'}:
-        raise OptionError('env', f"{PREFIX}{dotted} needs an extra: pip install 'xagents[multi]'")
+        raise OptionError('env', f"{PREFIX}{dotted} needs an extra: pip install '.[multi]'")
     family, _, last = dotted.rpartition('.')
     raise OptionError('env', f'no environment {PREFIX}{dotted}{did_you_mean(last, _env_names(family))}')
 

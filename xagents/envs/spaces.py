@@ -289,3 +289,14 @@ def as_batch(space: spaces.Space, observation: Any) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(as_batch(part, one) for part, one in zip(space.spaces, observation, strict=True))
     return np.asarray(observation)[None]
+
+
+def describe_space(space: spaces.Space) -> str:
+    """Return a space in short form, without its bounds, such as `Box(84, 84, 4) uint8`."""
+    if isinstance(space, spaces.Box):
+        return f'Box{space.shape} {space.dtype}'
+    if isinstance(space, spaces.Dict):
+        return f'Dict({", ".join(f"{key}: {describe_space(part)}" for key, part in space.spaces.items())})'
+    if isinstance(space, spaces.Tuple):
+        return f'Tuple({", ".join(map(describe_space, space.spaces))})'
+    return ' '.join(str(space).split())

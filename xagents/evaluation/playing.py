@@ -26,6 +26,8 @@ from xagents.system.paths import check_folder
 
 # prints a line
 Say = Callable[[str], Any]
+# is called after each step with the number of finished episodes
+OnStep = Callable[[int], Any]
 DEFAULT_N_ENVS = 10
 # steps after which an endless episode counts with its present reward
 MAX_EPISODE_STEPS = 100_000
@@ -46,6 +48,7 @@ def evaluate(
     envs: Any = None,
     n_envs: int | None = None,
     say: Say = print,
+    on_step: OnStep | None = None,
 ) -> dict[str, float]:
     """Play `episodes` episodes and return their statistics.
 
@@ -60,6 +63,7 @@ def evaluate(
         envs: environments to play in. The default is environments like the agent's.
         n_envs: number of parallel environments, by default 10.
         say: function that prints warnings.
+        on_step: function that is called after each step with the number of finished episodes; it may raise.
 
     Returns:
         `mean`, `std`, `min` and `max` of the episode rewards, the mean `length`, the mean rewards of several agents
@@ -75,15 +79,21 @@ def evaluate(
         envs = agent.collector.evaluation_envs(min(episodes, n_envs or DEFAULT_N_ENVS))
     seed = agent.streams.derive_seed('evaluate', agent.progress.context.steps) if seed is None else seed
     agent.refresh()
-    return evaluate_collector(evaluation_collector(agent, as_envs(envs)), episodes, seed, stochastic, say)
+    collector = evaluation_collector(agent, as_envs(envs))
+    return evaluate_collector(collector, episodes, seed, stochastic, say, on_step)
 
 
 def evaluate_collector(
-    collector: Collector, episodes: int, seed: int, stochastic: bool = False, say: Say = print
+    collector: Collector,
+    episodes: int,
+    seed: int,
+    stochastic: bool = False,
+    say: Say = print,
+    on_step: OnStep | None = None,
 ) -> dict[str, float]:
     """Play episodes with a collector and return the statistics that `evaluate` returns."""
     envs = collector.envs
-    ended = play_episodes(collector, episode_quotas(episodes, envs), seed, stochastic, say)
+    ended = play_episodes(collector, episode_quotas(episodes, envs), seed, stochastic, say, on_step)
     rewards = [e.reward for e in ended]
     result = {name: float(getattr(np, name)(rewards)) for name in ('mean', 'std', 'min', 'max')}
     result['length'] = float(np.mean([e.length for e in ended]))
@@ -113,7 +123,9 @@ def mean_rewards_per_agent(agents: Sequence[str], episodes: Iterable[EpisodeEnd]
     return {name: float(np.mean(rewards)) for name, rewards in own.items() if rewards}
 
 
-def play_episodes(collector: Collector, quota: np.ndarray, seed: int, stochastic: bool, say: Say) -> list[EpisodeEnd]:
+def play_episodes(
+    collector: Collector, quota: np.ndarray, seed: int, stochastic: bool, say: Say, on_step: OnStep | None = None
+) -> list[EpisodeEnd]:
     """Play `quota[i]` episodes in each environment i, and return them in the order in which they ended."""
     envs, quota = collector.envs, quota.copy()
     episodes: list[EpisodeEnd] = []
@@ -145,6 +157,8 @@ def play_episodes(collector: Collector, quota: np.ndarray, seed: int, stochastic
         if unreported.max() >= MAX_UNREPORTED:
             problem = f'{envs.id} began {MAX_UNREPORTED} episodes without reporting one'
             raise OptionError('env', f'{problem}, expected a vector that reports all')
+        if on_step is not None:
+            on_step(len(episodes))
     return episodes
 
 

@@ -95,7 +95,7 @@ def make_key(path: str) -> None:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
-        remedy = "pip install 'xagents[cluster]', or create one with openssl (docs/explorers.md)"
+        remedy = "pip install '.[cluster]', or create one with openssl (docs/explorers.md)"
         problem = f'got none, and the package that creates one is not installed: {remedy}'
         raise OptionError('cluster_key', problem) from None
     private_key = ec.generate_private_key(ec.SECP256R1())

@@ -32,7 +32,7 @@ def check_ray(where: str) -> None:
         OptionError: If it is not installed; the error names `cluster`.
     """
     if importlib.util.find_spec('ray') is None:
-        raise OptionError('cluster', f"got {where}, which needs an extra: pip install 'xagents[ray]'")
+        raise OptionError('cluster', f"got {where}, which needs an extra: pip install '.[ray]'")
 
 
 class RayWorker:

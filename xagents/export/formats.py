@@ -52,7 +52,7 @@ def find_format(name: str) -> Format:
     if name not in FORMATS:
         raise OptionError('format', f'got {name!r}, expected {", ".join(FORMATS)}{did_you_mean(str(name), FORMATS)}')
     if missing := [package for package in FORMATS[name].packages if importlib.util.find_spec(package) is None]:
-        raise OptionError('format', f"{name} needs {', '.join(missing)}: pip install 'xagents[export]'")
+        raise OptionError('format', f"{name} needs {', '.join(missing)}: pip install '.[export]'")
     return FORMATS[name]
 
 

@@ -93,6 +93,11 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     Raises:
         ValueError: in one line, if the run does not exist or is damaged, or if an option does not fit the saved state.
     """
+    return plan_resume(folder, **options).build()
+
+
+def plan_resume(folder: str | os.PathLike[str], **options: Any) -> AgentPlan:
+    """Return the plan of an agent that resumes a run. Arguments and errors are those of `resume`."""
     check_run('resume', folder)
     if is_locked(folder):  # the other process would change the files while they are read
         raise OptionError('resume', f'got {folder}: another process is running in this run directory')
@@ -134,7 +139,7 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
         progress.startup_lines.insert(0, _resumed_line(folder, agent, given, saved))
 
     settings = resolve_with_record(entry, {**kept_options, **given, 'run_dir': str(folder)}, record)
-    return AgentPlan(entry, settings, saved_networks(entry, given, record), restore, given).build()
+    return AgentPlan(entry, settings, saved_networks(entry, given, record), restore, given)
 
 
 def _restore_run(agent: BaseAgent, run_folder: RunDirectory, state: AgentState, envs_restored: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -11,12 +12,17 @@ from datetime import timedelta
 from typing import Any
 
 from rich.console import Console as Terminal
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+from rich.table import Column
 
 from xagents.system.values import to_plain_value
 
 SECONDS_BETWEEN_LINES = 0.5
 SECONDS_WITHOUT_A_LINE = 10.0
+# variable that the parent of a run sets to read its output as JSON
+FORMAT_VARIABLE = 'XAGENTS_JSON_OUTPUT'
+# columns of a terminal for the percentage and a short bar
+BAR_WIDTH = 14
 # learning counts as waiting only if it waits for at least this fraction of the time
 WAITING_THRESHOLD = 0.05
 # overlapping pays off if the shorter of collecting and learning takes at least this fraction of the longer
@@ -35,20 +41,29 @@ class Console:
         total: the number of environment steps of the run, for the ETA.
         log_format: text or json.
         precision: the number of decimals of rewards in text.
+        max_seconds: the number of seconds of the run, for the ETA.
     """
 
-    def __init__(self, quiet: bool, total: int | None = None, log_format: str = 'text', precision: int = 2):
-        self.quiet = quiet
-        self._total, self._precision = total, precision
-        self._json = log_format == 'json'
+    def __init__(
+        self,
+        quiet: bool,
+        total: int | None = None,
+        log_format: str = 'text',
+        precision: int = 2,
+        max_seconds: float | None = None,
+    ):
+        self.quiet, self.precision = quiet, precision
+        self._total, self._max_seconds = total, max_seconds
+        self._first: tuple[int, float] | None = None  # steps and seconds of the first status of this session
+        self.as_json = log_format == 'json' or FORMAT_VARIABLE in os.environ
         self._terminal = Terminal(file=sys.stdout, highlight=False, soft_wrap=True)
-        self.has_bar = self._terminal.is_terminal and not self._json
+        self.has_bar = self._terminal.is_terminal and not self.as_json
         self._progress: Progress | None = None
         self._last = -math.inf
 
     def start(self, facts: Mapping[str, Any]) -> None:
         """Print the facts of a run as a JSON object; print nothing in text format."""
-        if self._json and not self.quiet:
+        if self.as_json and not self.quiet:
             self._object('start', facts)
 
     def print_line(self, line: str) -> None:
@@ -67,12 +82,39 @@ class Console:
         if self.quiet or not self.is_due():
             return
         self._last = time.monotonic()
-        if self._json:
-            self._object('status', {**ctx.logs, 'seconds': ctx.seconds, **({'note': ctx.note} if ctx.note else {})})
+        done, eta = self._progress_of(ctx)
+        if self.as_json:
+            more = {'seconds': ctx.seconds, 'eta': eta, **({'note': ctx.note} if ctx.note else {})}
+            self._object('status', ctx.logs | more)
         elif self.has_bar:
-            self._move_bar(ctx)
+            width = self._terminal.width - BAR_WIDTH
+            self._move_bar(status_line(ctx, self.precision, width, eta), done)
         else:
-            self._line(status_line(ctx, self._precision))
+            self._line(status_line(ctx, self.precision, self._terminal.width, eta))
+
+    def activity(self, text: str) -> None:
+        """Show what the run does after its last iteration: in the bar, or in a line every ten seconds without a bar."""
+        if self.quiet or not (self.is_due() if self.has_bar else self.is_overdue):
+            return
+        self._last = time.monotonic()
+        if self.has_bar:
+            self._move_bar(text, 1.0)
+        else:
+            self._line(text)
+
+    def _progress_of(self, ctx: Any) -> tuple[float | None, float | None]:
+        """Return the completed part of the run and the seconds to its end; None if no option sets its end."""
+        self._first = self._first or (ctx.steps, ctx.seconds)
+        parts, left = [], []
+        if self._total:
+            parts.append(ctx.steps / self._total)
+            # the speed of this session
+            steps, seconds = ctx.steps - self._first[0], ctx.seconds - self._first[1]
+            left += [seconds / steps * (self._total - ctx.steps)] if steps and seconds else []
+        if self._max_seconds:
+            parts.append(ctx.seconds / self._max_seconds)
+            left.append(self._max_seconds - ctx.seconds)
+        return max(parts, default=None), min(left, default=None)
 
     def is_due(self) -> bool:
         """Return whether the last line is at least half a second old."""
@@ -92,13 +134,13 @@ class Console:
     def close(self, line: str, facts: Mapping[str, Any] | None = None) -> None:
         """Print why the run ended, also if quiet: `line` in text format; `line` and `facts` in JSON."""
         self.stop()
-        if self._json:
+        if self.as_json:
             self._object('end', {'text': line, **(facts or {})})
         elif line:
             self._line(line)
 
     def _line(self, text: str) -> None:
-        if self._json:
+        if self.as_json:
             self._object('message', {'text': text})
         else:  # if there is a progress bar, rich prints the line above it
             self._terminal.print(text, markup=False)
@@ -107,16 +149,14 @@ class Console:
         record = {'event': event} | dict(facts) | {'event': event}  # the first key, also if a metric has this name
         self._terminal.out(json.dumps(to_plain_value(record, finite=True)), highlight=False)  # never wrapped
 
-    def _move_bar(self, ctx: Any) -> None:
+    def _move_bar(self, line: str, done: float | None) -> None:
         if self._progress is None:
-            shown = TextColumn('{task.description}'), BarColumn(bar_width=16), TaskProgressColumn()
-            eta = TextColumn('ETA'), TimeRemainingColumn()
-            self._progress = Progress(*shown, *eta, console=self._terminal, transient=True)
-            # start at the steps done by earlier sessions, so that the ETA uses only the speed of this session
-            self._progress.add_task('', total=self._total, completed=ctx.steps)
+            text = TextColumn('{task.description}', table_column=Column(no_wrap=True))
+            bar = (SpinnerColumn(),) if done is None else (BarColumn(bar_width=None), TaskProgressColumn())
+            self._progress = Progress(*bar, text, console=self._terminal, transient=True, expand=done is not None)
+            self._progress.add_task('', total=1.0)
             self._progress.start()
-        line = status_line(ctx, self._precision)
-        self._progress.update(self._progress.task_ids[0], description=line, completed=ctx.steps)
+        self._progress.update(self._progress.task_ids[0], description=line, completed=done or 0.0)
 
 
 def format_number(value: float, precision: int) -> str:
@@ -127,15 +167,28 @@ def format_number(value: float, precision: int) -> str:
     return text.rstrip('0').rstrip('.') if '.' in text else text
 
 
-def status_line(ctx: Any, precision: int) -> str:
-    """Return the progress of a run in one line, with the note of the context at its end."""
+def shown_best(mean: float, best: float) -> float:
+    """Return the best mean to show next to a mean: a new best that no check has found yet counts, too."""
+    return max(mean, best) if math.isfinite(mean) and math.isfinite(best) else best
+
+
+def status_line(ctx: Any, precision: int, width: int, eta: float | None = None) -> str:
+    """Return the progress of a run in one line of at most `width` characters; the most important values come first."""
     speed = ctx.logs.get('steps_per_second', math.nan)
-    line = (
-        f'time: {timedelta(seconds=int(ctx.seconds))}, steps: {ctx.steps}, games: {ctx.games}, '
-        f'speed: {format_number(speed, 0)} steps/s, mean reward: {format_number(ctx.mean_reward, precision)}, '
-        f'best reward: {format_number(ctx.best_reward, precision)}'
-    )
-    return f'{line}, {ctx.note}' if ctx.note else line
+    parts = [
+        ctx.note or f'mean reward: {format_number(ctx.mean_reward, precision)}',
+        f'{format_number(speed, 0)} steps/s' if math.isfinite(speed) else '',
+        '' if eta is None else f'ETA {timedelta(seconds=max(round(eta), 0))}',
+        f'best reward: {format_number(shown_best(ctx.mean_reward, ctx.best_reward), precision)}',
+        f'games: {ctx.games}',
+        f'time: {timedelta(seconds=int(ctx.seconds))}',
+    ]
+    line = f'steps: {ctx.steps}'
+    for part in filter(None, parts):
+        if len(line) + len(part) + 2 > width:
+            break
+        line += f', {part}'
+    return line
 
 
 PHASES = {
@@ -171,7 +224,7 @@ def bottleneck(spent: Seconds, total: float, may_overlap: bool = False, explorer
     line = f'Time: {_percentages(sequential, total)}'
     if 'wait' not in spent:
         hint = _overlap_hint(spent, total) if may_overlap else ''
-        return f'{line}. Most {_slowest_phase(sequential)} {hint}'.rstrip()
+        return f'{line}. {hint or f"Most {_slowest_phase(sequential)}"}'
     line = f'{line}; in parallel {_percentages(parallel, total)}' if parallel else line
     waited = sequential.pop('wait')
     if explorers is not None:

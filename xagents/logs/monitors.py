@@ -175,7 +175,7 @@ def _read_run_id(path: str | os.PathLike[str] | None) -> str | None:
 
 def check_wandb() -> None:
     """Raise ValueError if W&B is not installed, or has neither a login nor an offline mode. Do not use the network."""
-    _require_module('wandb', '--monitor-session', 'pip install "xagents[wandb]"')
+    _require_module('wandb', '--monitor-session', "pip install '.[wandb]'")
     if os.environ.get('WANDB_MODE', '').lower() in ('offline', 'disabled', 'dryrun'):
         return
     how = 'run `wandb login` once, or set WANDB_MODE=offline'

@@ -111,8 +111,7 @@ def resolve_agent_options(name: str, agent: type[AgentOptions], given: dict[str,
     else:
         options, run = settings.agent, settings.run
     messages = []
-    if 'seed' not in options.given_names or options.seed is None:
-        messages.append(f'Seed: {options.draw_seed()}')
+    options.draw_seed()
     if ignored := [o.flag for n, o in declared_options(agent).items() if n in options.given_names and o.ignored]:
         messages.append(f'Warning: without effect on {name}: {", ".join(ignored)}')
     return AgentSettings(options, run, messages)

@@ -70,7 +70,7 @@ class Context:
         new_best: the previous best, if this iteration set a new best; else None.
         schedule: values of the schedules for this iteration.
         idle: whether this iteration has nothing to learn from.
-        note: text at the end of the status line.
+        note: text in the status line, instead of the mean reward.
         messages: lines for the console.
         logs: metrics for the user's loop and the monitors, floats by name.
         stop: reason why the run ends after this iteration; empty if it continues.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xagents.checkpoints.status import read_status
 from xagents.config.configuration import read_config, read_config_file
+from xagents.logs.console import shown_best
 from xagents.options.errors import one_line
 from xagents.reports.search import FoundRuns, find_runs
 from xagents.reports.statistics import Summary, setting_label, summarise, varying_options
@@ -92,7 +93,11 @@ def read_run(folder: Path) -> RunSummary:
     config: Mapping[str, Any] = {}
     try:
         config = read_config(folder)
-        return RunSummary(folder, config, read_status(folder))
+        status = read_status(folder)
+        mean, best = (status.get(name) for name in ('mean_reward', 'best_reward'))
+        if mean is not None and best is not None:
+            status['best_reward'] = shown_best(mean, best)
+        return RunSummary(folder, config, status)
     except (OSError, ValueError) as error:
         return RunSummary(folder, config, {}, one_line(error))
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
-from xagents.logs.console import Console, ExplorerStatistics, bottleneck, format_number
+from xagents.logs.console import Console, ExplorerStatistics, bottleneck, format_number, shown_best
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
 from xagents.logs.monitors import TensorBoardMonitor, WandbMonitor
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import for_run
+from xagents.runs.header import header_lines, space_lines
 from xagents.runs.run import Run
 
 MONITOR_SECONDS = 0.2
@@ -22,11 +25,19 @@ MIN_SECONDS_FOR_HINT = 2.0
 
 
 def start(run: Run) -> None:
-    """Create the console of a run and print its header."""
+    """Create the console of a run and print its header. The command line has printed the first lines."""
     options, agent = run.options, run.agent
-    run.console = Console(options.quiet, options.max_steps, options.log_format, options.display_precision)
+    ends = options.max_steps, options.log_format, options.display_precision, options.max_time
+    run.console = Console(options.quiet, *ends)
     facts = {'agent': agent.id, 'env': agent.envs.id, 'seed': agent.options.seed, 'options': settings(run)}
     run.console.start(facts)
+    if run.console.as_json:
+        return
+    n_envs = agent.envs.n_envs // agent.envs.agents_per_env
+    lines = header_lines(agent.id, agent.envs.id, n_envs, agent.options.draw_seed(), options)
+    lines = [*([] if run.command else lines), *space_lines(agent.envs)]
+    for line in lines if run.command or run.is_first else []:
+        run.console.print_line(line)
 
 
 def end(run: Run, error: BaseException | None = None, begun: bool = True) -> None:
@@ -45,6 +56,12 @@ def end(run: Run, error: BaseException | None = None, begun: bool = True) -> Non
     line = '' if error else _closing_line(run)
     if line and not begun:
         line += f': {run.options.run_dir} already ended at step {ctx.steps}; set a later end, as --max-steps, to resume'
+    if not error:
+        run.console.stop()
+        # the last object of a JSON log contains the counters
+        counted = begun and not run.console.as_json
+        for summary in [*run.summary, *(_closing_lines(run) if counted else [])]:
+            run.console.print_line(summary)
     run.console.close(line, facts)
 
 
@@ -57,6 +74,39 @@ def _closing_line(run: Run) -> str:
         'early': 'Early stopping',
         'interrupted': run.interrupted_line(),
     }.get(run.stop_reason, '')
+
+
+def _closing_lines(run: Run) -> list[str]:
+    """Return a line with the counters and means of a run that ends, and lines with the next commands."""
+    ctx, options = run.progress.context, run.options
+    window = 'the last evaluation' if ctx.evaluated else f'the last {len(run.progress.rewards)} episodes'
+    parts = [f'{ctx.steps} steps', f'{ctx.games} episodes', f'{timedelta(seconds=round(ctx.seconds))} of training']
+    line = f'{", ".join(parts)}; no mean reward yet'
+    if math.isfinite(ctx.mean_reward):
+        best = shown_best(ctx.mean_reward, ctx.best_reward)
+        mean, best_mean = (format_number(value, options.display_precision) for value in (ctx.mean_reward, best))
+        line = f'{", ".join(parts)}; mean reward of {window}: {mean}, best: {best_mean}'
+    return [line, *_next_lines(run)]
+
+
+def _next_lines(run: Run) -> list[str]:
+    """Return the commands that use the files of a run, or a line if the run has kept nothing."""
+    options = run.options
+    if run.stop_reason == 'interrupted':  # the closing line names the command that resumes the run
+        return []
+    if options.run_dir is not None:
+        name = shlex.quote(options.run_dir)
+        longer = {'steps': f' --max-steps {2 * (options.max_steps or 0)}'}
+        longer['time'] = f' --max-time {format_number(2 * (options.max_time or 0), 1)}'
+        resume = f'train --resume {name}{longer[run.stop_reason]}' if run.stop_reason in longer else ''
+        commands = f'play --run-dir {name} --render', f'plot --run-dir {name}', resume or f'evaluate --run-dir {name}'
+        return [f'{"     " if i else "Next:"} xagents {command}' for i, command in enumerate(commands)]
+    if run.options.checkpoints:
+        env = shlex.quote(run.agent.envs.id)
+        return [f'Next: xagents play {run.agent.id} --env {env} --weights {shlex.join(run.options.checkpoints)}']
+    if run.command or not run.is_first:
+        return []
+    return ['Nothing was saved: agent.save(directory) saves the agent, and run_dir=directory in fit saves the run']
 
 
 def settings(run: Run) -> dict[str, Any]:
@@ -148,8 +198,7 @@ def console(run: Run, stream: Stream) -> Iterator[Context]:
         screen.stop()
         if old_best is not None:
             screen.print_line(best_line(old_best, run.progress.context.best_reward, precision))
-        screen.print_line(phases.line())
-        screen.print_line(phases.explorers.line())
+        run.summary += filter(None, [phases.line(), phases.explorers.line()])
 
 
 class _PhaseSeconds:

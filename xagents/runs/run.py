@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -35,6 +36,9 @@ class Run:
         overlap: the `Overlap` that collects ahead; None without one.
         evaluations: schedule of the evaluation process; None if the run evaluates in its own process.
         stream: function that returns the stream, or None when the stream is gone.
+        summary: lines to print when the run ends.
+        is_first: whether the agent was not trained before.
+        episode_length: mean length of the episodes that ended last; NaN before the first.
     """
 
     def __init__(self, agent: LearningAgent, options: RunOptions, command: str = ''):
@@ -44,6 +48,9 @@ class Run:
         self.console = Console(quiet=True)
         self.writers: list[Any] = []
         self.stop_reason = ''
+        self.summary: list[str] = []
+        self.episode_length = math.nan
+        self.is_first = agent.progress.context.iteration == 0
         self.overlap: Any = None
         self.evaluations: Any = None
         self.stream: Callable[[], Any] = lambda: None

@@ -171,39 +171,73 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
     agent, options, best = run.agent, run.options, run.progress.best
     if run.evaluations is not None:
         return _late_evaluations(run, places)
-    if options.eval_frequency or not options.final_episodes or best is None:
+    if not compares_weights(run) or best is None:
         return
     if not agent.envs.can_recreate:
-        line = f'{agent.envs.id} cannot be created again for a final evaluation: the best weights stay'
-        return run.console.print_line(line)
-    n, say = options.final_episodes, run.console.print_line
+        run.summary.append(f'{agent.envs.id} cannot be created again for a final evaluation: the best weights stay')
+        return
     p, present = options.display_precision, capture_state(agent)
     paths = ' '.join(options.checkpoints or [options.path_in_run_dir('checkpoints/best') or ''])
+    deadline = math.inf
+    if options.max_time is not None and run.stop_reason in BUDGET_ENDS:
+        deadline = time.monotonic() + max(options.max_time - run.progress.context.seconds, 0.0)
+    head = f'Greedy mean of {options.final_episodes} episodes'
     try:
-        last = playing.evaluate(agent, n, say=say)['mean']
+        last = _play_greedily(run, 'last', deadline)
         if _are_equal(present, best):
-            line = f'Greedy mean of {n} episodes: {format_number(last, p)}; the best weights, which are the last, are'
-            say(f'{line} in {paths}')
-            return _compare_with_training(run, last)
+            line = f'{head}: {format_number(last, p)}; the last weights, which are also the best, are in {paths}'
+            run.summary.append(line + _advice(run, last))
+            return
         with temporary_weights(agent, best):
-            first = playing.evaluate(agent, n, say=say)['mean']
+            first = _play_greedily(run, 'best', deadline)
+    except TimeoutError:
+        run.summary.append(f'The final evaluation did not end within --max-time: the best weights are in {paths}')
+        return
     except RunInterrupted:
         return
     # more training is no reason to prefer weights that are not better
     kept = 'last' if last > first else 'best'
     if kept == 'last':
         _set_best(places, present)
-    means = f'best {format_number(first, p)}, last {format_number(last, p)}'
-    say(f'Greedy mean of {n} episodes: {means}; the {kept} weights are in {paths}')
-    _compare_with_training(run, max(first, last))
+    means = f'best weights {format_number(first, p)}, last weights {format_number(last, p)}'
+    run.summary.append(f'{head}: {means}; the {kept} weights are in {paths}' + _advice(run, max(first, last)))
 
 
-def _compare_with_training(run: Run, greedy: float) -> None:
-    """Say if the greedy mean is far below that of training, in which actions are sampled."""
+def compares_weights(run: Run) -> bool:
+    """Return whether the best and the last weights are compared by greedy episodes when the run ends."""
+    options = run.options
+    keeps = options.checkpoints is not None or run.run_directory is not None
+    return keeps and options.final_episodes > 0 and not options.eval_frequency
+
+
+def seconds_to_compare(run: Run, ctx: Context) -> float:
+    """Return the estimated seconds of the final evaluation, for which `--max-time` reserves at most a fifth."""
+    speed, limit = ctx.logs.get('steps_per_second', math.nan), run.options.max_time
+    seconds = 2 * run.options.final_episodes * run.episode_length / speed if speed else math.nan
+    if limit is None or not (compares_weights(run) and math.isfinite(seconds)):
+        return 0.0
+    return min(seconds, limit / 5)
+
+
+def _play_greedily(run: Run, which: str, deadline: float) -> float:
+    """Return the mean of the final episodes. Raise TimeoutError after the deadline of the monotonic clock."""
+    n = run.options.final_episodes
+
+    def on_step(done: int) -> None:
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        run.console.activity(f'Final evaluation of the {which} weights: {done} of {n} greedy episodes')
+
+    return playing.evaluate(run.agent, n, say=run.console.print_line, on_step=on_step)['mean']
+
+
+def _advice(run: Run, greedy: float) -> str:
+    """Return the end of a sentence if the greedy mean is far below that of training, in which actions are sampled."""
     training = run.progress.context.mean_reward
-    if greedy < training - FAR_BELOW * abs(training):
-        means = f'The mean of training is {format_number(training, run.options.display_precision)}'
-        run.console.print_line(f'{means}: the policy may need sampled actions (evaluate and play with --stochastic)')
+    if not greedy < training - FAR_BELOW * abs(training):
+        return ''
+    mean = format_number(training, run.options.display_precision)
+    return f'; sampled actions reached {mean} in training: evaluate and play with --stochastic'
 
 
 def _are_equal(one: AgentState, other: AgentState) -> bool:

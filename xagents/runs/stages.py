@@ -16,7 +16,7 @@ from xagents.evaluation import playing
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import for_run
 from xagents.runs.run import Run
-from xagents.runs.saving import target_reached
+from xagents.runs.saving import seconds_to_compare, target_reached
 from xagents.system.interruption import Interruption, RunInterrupted
 
 EPISODES_FOR_BEST = 10
@@ -101,7 +101,7 @@ def episodes(run: Run, ctx: Context) -> None:
     rewards.extend(episode.reward for episode in ended)
     ctx.games += len(ended)
     if ended:
-        ctx.logs['episode_length'] = sum(episode.length for episode in ended) / len(ended)
+        run.episode_length = ctx.logs['episode_length'] = sum(episode.length for episode in ended) / len(ended)
         if successes := [episode.success for episode in ended if episode.success is not None]:
             ctx.logs['success_rate'] = sum(successes) / len(successes)
         ctx.logs |= playing.mean_rewards_per_agent(run.agent.envs.agents, ended)
@@ -178,7 +178,7 @@ def _is_ready(buffer: Any, ctx: Context) -> bool:
     """Return whether a buffer holds enough transitions to learn, and log its size."""
     ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
     if not buffer.ready:
-        ctx.note = f'filling the replay buffer: {buffer.stored} of {buffer.required_size}'
+        ctx.note = f'replay buffer: {buffer.stored} of {buffer.required_size}'
     return buffer.ready
 
 
@@ -272,6 +272,6 @@ def why_stop(run: Run, ctx: Context) -> str:
         return 'early'
     if options.max_steps is not None and ctx.steps >= options.max_steps:
         return 'steps'
-    if options.max_time is not None and ctx.seconds >= options.max_time:
+    if options.max_time is not None and ctx.seconds + seconds_to_compare(run, ctx) >= options.max_time:
         return 'time'
     return ''

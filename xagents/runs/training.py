@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
+import os
 import time
 import weakref
 from collections.abc import Generator, Iterator
@@ -62,6 +64,25 @@ def begin(agent: LearningAgent, options: RunOptions, command: str = '') -> Run:
     run.progress.startup_lines[:0] = prepare_datasets(run)
     _set_run_directory(run)
     return run
+
+
+def save(agent: LearningAgent, options: RunOptions, folder: str | os.PathLike[str]) -> None:
+    """Write an agent and its whole state as a run directory that is finished.
+
+    Args:
+        agent: agent to save.
+        options: options of its last run.
+        folder: new directory.
+
+    Raises:
+        OptionError: if the directory contains a run.
+        SaveError: if the directory cannot be written.
+    """
+    check_new_run_directory(folder)
+    run, writer = Run(agent, dataclasses.replace(options, run_dir=os.fspath(folder))), RunDirectory(folder)
+    writer.begin(run)
+    writer.end(run.progress.context)
+    writer.finish('finished', 'saved by agent.save')
 
 
 def _check(run: Run) -> None:

@@ -30,7 +30,7 @@ SCHEMES = ('sqlite', 'postgresql', 'mysql', 'journal')
 ADMITTED_URLS = 'sqlite:///FILE, postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, journal:FILE'
 # drivers for URLs that name none; the extras of xagents install them
 DRIVERS = {'postgresql': 'postgresql+psycopg2', 'mysql': 'mysql+pymysql'}
-EXTRAS = {'psycopg2': "'xagents[postgresql]'", 'pymysql': "'xagents[mysql]'"}
+EXTRAS = {'psycopg2': "'.[postgresql]'", 'pymysql': "'.[mysql]'"}
 # first bytes of each line of a journal
 ENTRY = b'{"op_code":'
 # timeouts: for connecting to a server, for a locked SQLite file, and for processes that create the same tables

@@ -61,7 +61,7 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
         for package in PACKAGES.get(name, ()):
             __import__(package)
     except ImportError as error:
-        raise OptionError('sampler', f"got {name}, which needs {error.name}: pip install 'xagents[{name}]'") from None
+        raise OptionError('sampler', f"got {name}, which needs {error.name}: pip install '.[{name}]'") from None
     return SeededSampler(seed=seed, **options)
 
 

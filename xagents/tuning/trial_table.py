@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,19 +10,15 @@ from typing import Any
 
 from rich.console import Console as Terminal
 from rich.console import Group
-from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from xagents.logs.console import format_number as plain_number
+from xagents.logs.live_table import COLOURS, LiveTable, clean_line, new_table
 
-DRAWINGS_PER_SECOND = 4
 BestTrial = tuple[int, float] | None  # number and value of a study's best trial
 COUNTED = ('complete', 'pruned', 'failed')
-COLOURS = {'running': 'cyan', 'pruned': 'yellow', 'failed': 'red', 'killed': 'red'}
 LONGEST_REASON = 120
 LONGEST_PARAMETER = 24
-ESCAPES = re.compile(r'\x1b\[[0-?]*[ -/]*[@-~]')
 
 
 @dataclass
@@ -40,7 +34,7 @@ class TrialRow:
     reason: str = ''
 
 
-class TrialTable:
+class TrialTable(LiveTable):
     """The output of the trials of one call of `xagents tune`, on standard output.
 
     The state of an ended trial is complete, pruned, failed or killed. A killed trial does not count, because its
@@ -57,17 +51,11 @@ class TrialTable:
     def __init__(
         self, total: int | None, jobs: int, quiet: bool, live: bool | None = None, *, terminal: Terminal | None = None
     ):
-        self.total, self.jobs, self.quiet = total, jobs, quiet
+        self.total, self.jobs = total, jobs
         self._rows: dict[int, TrialRow] = {}
         self._best: BestTrial = None
         self._seconds: list[float] = []
-        self._start = time.monotonic()
-        self._terminal = terminal or Terminal(highlight=False, soft_wrap=True, emoji=False)
-        self._live: Live | None = None
-        if not quiet and (_is_terminal(self._terminal) if live is None else live):
-            shown: dict[str, Any] = {'refresh_per_second': DRAWINGS_PER_SECOND, 'vertical_overflow': 'crop'}
-            self._live = Live(console=self._terminal, get_renderable=self._render, **shown)
-            self._live.start()
+        super().__init__(quiet, live, terminal)
 
     def started(self, number: int, parameters: Mapping[str, Any]) -> None:
         """Add a running trial with its searched parameters."""
@@ -86,7 +74,7 @@ class TrialTable:
         row = self._rows.setdefault(number, TrialRow(number))
         self._best = best
         row.state, row.value, row.best = state, value, best[1] if best else None
-        row.reason = _one_line(reason, LONGEST_REASON)
+        row.reason = clean_line(reason, LONGEST_REASON)
         if state in COUNTED:
             self._seconds.append(seconds)
         if self._live is None:
@@ -95,37 +83,19 @@ class TrialTable:
             parts = [f'trial {number}: value {_value(value)}', self._best_part(), said, row.parameters, took]
             self.say(', '.join(filter(None, [*parts, self._eta()])))
 
-    def say(self, line: str) -> None:
-        """Print a line above the table."""
-        # print nothing if standard output is closed
-        if line and not self.quiet and not getattr(self._terminal.file, 'closed', False):
-            self._terminal.print(Text(line), soft_wrap=True, crop=False)
-
-    def close(self) -> None:
-        """Stop updating the table, which remains on the terminal."""
-        if self._live is not None:
-            self._live.stop()
-
     def _render(self) -> Group:
         """Return the table and its last line. A thread of rich calls this method."""
         rows = list(self._rows.values())
-        width, height = self._terminal.size
         running = sum(row.state == 'running' for row in rows)
         finished = f'finished {len(self._seconds)}' + ('' if self.total is None else f' of {self.total}')
-        elapsed = f'elapsed {timedelta(seconds=round(time.monotonic() - self._start))}'
-        parts = [finished, f'running {running}', self._best_part(), elapsed, self._eta()]
+        parts = [finished, f'running {running}', self._best_part(), self._elapsed(), self._eta()]
         footer = Text(', '.join(filter(None, parts)), overflow='fold')
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style='bold', expand=True)
-        for name in ('trial', 'value', 'best'):
-            table.add_column(name, justify='right', no_wrap=True)
-        table.add_column('state', no_wrap=True, overflow='ellipsis', max_width=max(13, width // 4))
-        table.add_column('parameters', no_wrap=True, overflow='ellipsis', ratio=1)
+        state_width = max(13, self._terminal.width // 4)
+        table = new_table(('trial', 'value', 'best'), state={'max_width': state_width}, parameters={'ratio': 1})
         # if not all rows fit, show the best trial, running trials, then the newest
         best = self._best[0] if self._best else None
         rows.sort(key=lambda row: (row.number != best, row.state != 'running', -row.number))
-        # the header and the cursor take one line each
-        row_count = height - 2 - len(footer.wrap(self._terminal, max(width, 1)))
-        for row in sorted(rows[: max(row_count, 1)], key=lambda row: row.number):
+        for row in sorted(rows[: self._rows_that_fit(footer)], key=lambda row: row.number):
             runs = row.state == 'running'
             state = f'running {100 * row.done:.0f} %' if runs else ': '.join(filter(None, [row.state, row.reason]))
             table.add_row(
@@ -155,7 +125,7 @@ def format_short(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, float):
-        return _one_line(str(value), LONGEST_PARAMETER)
+        return clean_line(str(value), LONGEST_PARAMETER)
     if not math.isfinite(value):
         return 'none'
     digits = 3
@@ -173,18 +143,3 @@ def _value(value: float | None) -> str:
     if value is None or value == 0 or 1 <= abs(value) < 1e7:
         return plain_number(math.nan if value is None else value, 2)
     return format_short(float(value))
-
-
-def _one_line(text: str, longest: int) -> str:
-    """Return text on one line, without escape sequences and control characters, shortened to `longest` characters."""
-    text = ESCAPES.sub('', text)
-    line = ' '.join(''.join(letter if letter.isprintable() else ' ' for letter in text).split())
-    return line if len(line) <= longest else f'{line[: longest - 1]}…'
-
-
-def _is_terminal(terminal: Terminal) -> bool:
-    # with FORCE_COLOR, rich regards a file as a terminal: print colours there, but no live table
-    try:
-        return terminal.is_interactive and terminal.file.isatty()
-    except ValueError:  # closed
-        return False

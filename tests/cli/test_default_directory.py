@@ -1,0 +1,52 @@
+"""What a run prints around training, and where it is saved without `--run-dir`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import execute
+from xagents.cli.default_directory import new_directory
+from xagents.cli.resolve import ResolvedOptions
+from xagents.cli.train import preset_hint
+
+LINE = 'train small --env CartPole-v1 --n-envs 2 --n-steps 16 --max-steps 100 --seed 1'
+
+
+@pytest.mark.usefixtures('small_agents')
+def test_a_run_without_files_is_saved_in_the_next_directory(folder):
+    for number in (1, 2):
+        code, stdout, stderr = execute(*LINE.split())
+        path = f'runs/CartPole-v1/small-{number}'
+        assert (code, stderr) == (0, '') and (folder / path / 'config.yaml').is_file()
+        assert f'Run directory: {path}\n' in stdout and f'Next: xagents play --run-dir {path} --render\n' in stdout
+    shown = stdout.splitlines()
+    assert shown[:3] == ['small on CartPole-v1, 2 environments, seed 1', f'Run directory: {path}', 'Stops at 100 steps']
+    assert shown[3] == 'Observations: Box(4,) float32, actions: Discrete(2)'
+    assert shown[-1] == 'Maximum steps exceeded' and max(map(len, filter(is_status, shown))) <= 80
+    assert 'Nothing will be saved' in execute(*LINE.split(), '--run-dir', 'none')[1]
+    assert execute(*LINE.split(), '--checkpoints', 'a.tf')[0] == 0
+    assert execute(*LINE.split(), '--model', 'none.cfg')[0] == 2  # its directory is removed
+    assert sorted(path.name for path in (folder / 'runs' / 'CartPole-v1').iterdir()) == ['small-1', 'small-2']
+
+
+def is_status(line):
+    return line.startswith('steps: ')
+
+
+@pytest.mark.parametrize('name', ['ALE/Pong-v5', 'module:Own-v0', '../..', ''])
+def test_directories_of_runs_get_names_of_files(name, folder):
+    with new_directory('ppo', name) as path:
+        assert Path(path).resolve().parent.parent == folder / 'runs' and Path(path).name == 'ppo-1'
+        with new_directory('ppo', name) as other:
+            assert Path(other).name == 'ppo-2'
+    assert list(folder.iterdir()) == []  # they were empty
+
+
+def test_default_settings_name_the_tuned_ones():
+    def hint(messages=(), **options):
+        return preset_hint('ppo', ResolvedOptions({'env': 'CartPole-v1', **options}, {}, [*messages]))
+
+    assert [line.partition(',')[0] for line in hint(n_envs=4)] == [
+        'These are general defaults; --tuned uses settings for ppo on CartPole-v1'
+    ]
+    assert hint(lam=0.9) == hint(env='Own-v0') == hint(messages=['Preset: …']) == []
