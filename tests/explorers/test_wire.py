@@ -3,6 +3,8 @@
 import contextlib
 import os
 import queue
+import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xagents.explorers.cluster_launcher import ClusterLauncher
 from xagents.explorers.frames import Frame, FrameDecoder, FrameType, SendQueue, frames_of
 from xagents.explorers.keys import make_key, parse_key, read_key
 from xagents.explorers.local_launcher import socket_address
@@ -164,6 +167,66 @@ def test_who_says_nothing_sensible_is_let_go_and_others_stay(server):
     assert event.data == b'second'
     good.close()
     channel.close()
+
+
+@pytest.fixture
+def guarded(tmp_path, monkeypatch):
+    """A server that anyone can reach, with small limits."""
+    for name, value in {'SPARE_CONNECTIONS': 2, 'MAX_STRANGERS': 4, 'SECONDS_FOR_STRANGERS': 1.0}.items():
+        monkeypatch.setattr(f'xagents.explorers.transport.{name}', value)
+    monkeypatch.setattr('xagents.explorers.cluster_launcher.MAX_STRANGERS', 4)
+    make_key(str(tmp_path / 'key.pem'))
+    events, key = queue.SimpleQueue(), read_key(str(tmp_path / 'key.pem'))
+    server = Server('127.0.0.1:0', events, 1, 2**20, key)
+    yield server, events, key.explorer_credentials
+    server.close()
+
+
+def closed(connection, seconds=5.0):
+    """Whether the other side closes a connection soon."""
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(2**16):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def test_who_reaches_the_port_without_a_key_is_bounded_and_let_go(guarded):
+    server, events, credentials = guarded
+    said = []
+    with contextlib.ExitStack() as stack:
+        strangers = [socket.create_connection(('127.0.0.1', server.port)) for _ in range(40)]
+        for stranger in strangers:
+            stack.callback(stranger.close)
+        launcher = ClusterLauncher(server, '', said.append)
+        deadline = time.monotonic() + 5
+        while not said and time.monotonic() < deadline:
+            launcher.on_shortage([], 0)
+        assert len(said) == 1 and f'connections to port {server.port} have no key of this run' in said[0]
+        connection = Connection(f'127.0.0.1:{server.port}', key=credentials)
+        stack.callback(connection.close)
+        connection.send(b'hello')
+        assert sum(closed(stranger, 0.01) for stranger in strangers) >= 40 - 7
+        assert all(map(closed, strangers))
+        assert events.get(timeout=10).data == b'hello'
+        time.sleep(1.2)
+        launcher.on_shortage([], 0)
+        connection.send(b'still there')
+        assert events.get(timeout=10).data == b'still there' and len(said) == 1 and server.n_strangers() == 0
+
+
+def test_who_shakes_hands_and_says_nothing_is_let_go(guarded):
+    server, _, credentials = guarded
+    context = ssl.create_default_context(cadata=credentials.certificate.decode())
+    context.set_alpn_protocols(['h2'])
+    with socket.create_connection(('127.0.0.1', server.port)) as plain:
+        secure = context.wrap_socket(plain, server_hostname='xagents')
+        secure.sendall(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        assert closed(secure)
 
 
 def test_keys_are_made_once_and_read_in_any_order(tmp_path):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from xagents.explorers.assignments import EventQueue, Launcher, Link
 from xagents.explorers.keys import ClusterKey, read_key
-from xagents.explorers.transport import Server
+from xagents.explorers.transport import MAX_STRANGERS, SECONDS_FOR_STRANGERS, Server
 from xagents.options.errors import OptionError
 
 # time that shards without a worker wait for another machine, before the connected machines are asked for more workers
@@ -39,14 +39,16 @@ class ClusterLauncher(Launcher):
     """A launcher that waits for workers from other machines, which replace lost workers themselves.
 
     Args:
+        server: the server that accepts the connections.
         line: the command to type on the other machines.
         say: the function that prints a line of the run.
     """
 
-    def __init__(self, line: str, say: Callable[[str], None]):
-        self._line, self._say = line, say
+    def __init__(self, server: Server, line: str, say: Callable[[str], None]):
+        self._server, self._line, self._say = server, line, say
         self._short_since = self._requested_at = 0.0
         self._refusals: set[str] = set()
+        self._said_strangers = False
         self._printed_at = time.perf_counter()
 
     def terminate(self, link: Link | None) -> None:
@@ -62,6 +64,7 @@ class ClusterLauncher(Launcher):
 
     def on_shortage(self, links: list[Any], n: int) -> None:
         """Print how many explorers are missing; if no machine joins, ask the connected machines for more workers."""
+        self._report_strangers()
         now = time.perf_counter()
         if not n:
             self._short_since = 0.0
@@ -77,11 +80,18 @@ class ClusterLauncher(Launcher):
             for i in range(n):
                 links[i % len(links)].request_worker()
 
+    def _report_strangers(self) -> None:
+        """Print once that many connections have no key."""
+        if not self._said_strangers and (n := self._server.n_strangers()) >= MAX_STRANGERS:
+            self._said_strangers = True
+            closed = f'each is closed after {SECONDS_FOR_STRANGERS:.0f} s, and further ones at once'
+            self._say(f'{n} connections to port {self._server.port} have no key of this run: {closed}')
+
 
 @contextlib.contextmanager
 def listen(
     endpoint: ClusterEndpoint, n_explorers: int, events: EventQueue, max_message_bytes: int
-) -> Iterator[tuple[str, ClusterKey]]:
+) -> Iterator[tuple[Server, str, ClusterKey]]:
     """Listen for workers inside a `with` block.
 
     Args:
@@ -91,7 +101,7 @@ def listen(
         max_message_bytes: the maximum size of a message in bytes.
 
     Yields:
-        The address to which workers connect, and the key.
+        The server, the address to which workers connect, and the key.
 
     Raises:
         OptionError: If this machine cannot listen there.
@@ -103,7 +113,7 @@ def listen(
         raise OptionError('cluster', f'got {endpoint.host}:{endpoint.port}, but {error}') from error
     with contextlib.closing(server):
         host = socket.gethostname() if endpoint.host in ANY_ADDRESSES else endpoint.host
-        yield f'{host}:{server.port}', key
+        yield server, f'{host}:{server.port}', key
 
 
 @contextlib.contextmanager
@@ -111,7 +121,7 @@ def cluster_launcher(
     endpoint: ClusterEndpoint, n_explorers: int, events: EventQueue, max_message_bytes: int, say: Callable[[str], None]
 ) -> Iterator[ClusterLauncher]:
     """Accept workers from other machines inside a `with` block; see `listen` for the arguments. `say` prints a line."""
-    with listen(endpoint, n_explorers, events, max_message_bytes) as (address, _):
+    with listen(endpoint, n_explorers, events, max_message_bytes) as (server, address, _):
         line = f'xagents explore {address} --explorers {n_explorers} --cluster-key {shlex.quote(endpoint.key_path)}'
         say(f'Listening for {n_explorers} explorers. Run on each machine, one explorer per core: {line}')
-        yield ClusterLauncher(line, say)
+        yield ClusterLauncher(server, line, say)

@@ -18,7 +18,7 @@ from xagents.explorers.cluster_launcher import ClusterEndpoint, ClusterLauncher,
 from xagents.explorers.keys import ExplorerCredentials
 from xagents.explorers.local_launcher import ONE_THREAD
 from xagents.explorers.process import RefusedError, explore
-from xagents.explorers.transport import Connection
+from xagents.explorers.transport import Connection, Server
 from xagents.options.errors import OptionError, error_line
 
 # seconds that workers have to end
@@ -53,14 +53,23 @@ class RayLauncher(ClusterLauncher):
     Args:
         ray: the module `ray`.
         n_explorers: the number of workers.
+        server: the server that accepts the connections.
         address: the address to which the workers connect.
         key: the credentials of the workers.
         say: the function that prints a line of the run.
     """
 
-    def __init__(self, ray: Any, n_explorers: int, address: str, key: ExplorerCredentials, say: Callable[[str], None]):
+    def __init__(
+        self,
+        ray: Any,
+        n_explorers: int,
+        server: Server,
+        address: str,
+        key: ExplorerCredentials,
+        say: Callable[[str], None],
+    ):
         why = f'Ray has no free processors for them, or they cannot connect to the learner at {address}'
-        super().__init__(why, say)
+        super().__init__(server, why, say)
         self._ray, self._arguments = ray, (address, key)
         variables = {**ONE_THREAD, 'PYTHONPATH': os.pathsep.join(path or os.getcwd() for path in sys.path)}
         # a worker that dies is restarted if resources are free
@@ -128,7 +137,7 @@ def ray_launcher(
         if began:
             stack.callback(ray.shutdown)
         endpoint = ClusterEndpoint(ray.util.get_node_ip_address(), 0, path)
-        address, key = stack.enter_context(listen(endpoint, n_explorers, events, max_message_bytes))
-        launcher = RayLauncher(ray, n_explorers, address, key.explorer_credentials, say)
+        server, address, key = stack.enter_context(listen(endpoint, n_explorers, events, max_message_bytes))
+        launcher = RayLauncher(ray, n_explorers, server, address, key.explorer_credentials, say)
         stack.callback(launcher.close)
         yield launcher

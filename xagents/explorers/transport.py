@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 
 from xagents.explorers.assignments import Event
 from xagents.explorers.frames import MAX_CHUNK_BYTES, NO_CHANNEL, Frame, FrameDecoder, FrameType, SendQueue, frames_of
@@ -31,6 +32,8 @@ SERVICE, METHOD = 'xagents', 'explore'
 SPARE_CONNECTIONS = 64
 # maximum number of workers that a machine connects with, and maximum number that it adds later
 MAX_MACHINE_SIZE = 1024
+# connections without a key: how many are accepted in addition to those of workers, and for how long
+MAX_STRANGERS, SECONDS_FOR_STRANGERS = 64, 5.0
 # maximum number of queued messages per worker: a worker never sends more before it gets an answer
 MAX_PENDING_MESSAGES = 2
 # messages of at least this size are written to files if there is a shared folder
@@ -53,6 +56,19 @@ def _options(max_message_bytes: int = -1) -> list[tuple[str, int]]:
     max_receive_bytes = max_message_bytes + MAX_CHUNK_BYTES if max_message_bytes > 0 else -1
     lengths = [('grpc.max_send_message_length', -1), ('grpc.max_receive_message_length', max_receive_bytes)]
     return [*lengths, ('grpc.enable_http_proxy', 0), *KEEPALIVE_OPTIONS]
+
+
+def _stranger_options(max_connections: int) -> list[tuple[str, int]]:
+    """Return the options of a server that anyone can reach: it closes connections without a stream after seconds.
+
+    Connections use at most half of the files that the process can open, so that the run can open its own.
+    """
+    milliseconds = int(1000 * SECONDS_FOR_STRANGERS)
+    return [
+        ('grpc.max_allowed_incoming_connections', min(max_connections, os.sysconf('SC_OPEN_MAX') // 2)),
+        ('grpc.server_handshake_timeout_ms', milliseconds),
+        ('grpc.max_connection_idle_ms', milliseconds),
+    ]
 
 
 class Channel:
@@ -187,6 +203,8 @@ class Server:
         n_streams = n_explorers + SPARE_CONNECTIONS
         self._threads = futures.ThreadPoolExecutor(n_streams, 'explorers')
         options = [*_options(max_message_bytes), ('grpc.so_reuseport', 0)]
+        if key is not None:
+            options += _stranger_options(n_streams + MAX_STRANGERS)
         self._server = grpc.server(self._threads, options=options, maximum_concurrent_rpcs=n_streams)
         handler = grpc.stream_stream_rpc_method_handler(self._explore)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
@@ -216,6 +234,11 @@ class Server:
             self._on_stream_end(stream)  # the stream has already ended
         threading.Thread(target=stream.read, args=(requests,), daemon=True).start()
         yield from stream.outgoing.stream()
+
+    def n_strangers(self) -> int:
+        """Return the number of TCP connections that have no stream of workers, or not yet."""
+        ports = [connection.laddr[1] for connection in psutil.Process().net_connections('tcp') if connection.raddr]
+        return max(ports.count(self.port) - len(self._streams), 0)
 
     def _on_stream_end(self, stream: WorkerStream) -> None:
         stream.outgoing.end()
