@@ -197,6 +197,29 @@ def test_an_environment_that_fails_ends_the_run_with_its_line(tmp_path, monkeypa
         agent.fit(max_steps=1000)
 
 
+def test_after_a_number_that_is_not_finite_all_begin_new_episodes(tmp_path, monkeypatch):
+    (tmp_path / 'breaking.py').write_text(
+        'import gymnasium\n'
+        'from gymnasium.envs.classic_control import CartPoleEnv\n'
+        'class Breaking(CartPoleEnv):\n'
+        '    steps = 0\n'
+        '    def step(self, action):\n'
+        '        self.steps += 1\n'
+        "        if self.steps == 40: self.state = (float('nan'),) * 4\n"
+        '        return super().step(action)\n'
+        "gymnasium.register('Breaking-v0', entry_point=Breaking, max_episode_steps=500)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for explorers in (None, 1):
+        options = {**COMMON, 'n_envs': 2, 'n_steps': 16, 'normalize_obs': True, 'normalize_reward': True}
+        with contextlib.closing(xagents.make('small', 'breaking:Breaking-v0', **options)) as agent:
+            logs = list(agent.train_iter(max_steps=500, on_nan='skip', explorers=explorers))
+            assert sum(log.get('stats/refused', 0.0) for log in logs) == 1.0
+            found.append(digest(agent))
+    assert found[0] == found[1]
+
+
 def test_the_command_line_knows_them(folder):
     words = ['train', 'small', '--env', 'CartPole-v1', '--n-envs', '8', '--n-steps', '16', '--max-steps', '300']
     code, out, said = execute(*words, '--explorers', '2', '--run-dir', 'run', '--seed', '1')

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from xagents.collecting.env_stepper import CollectRequest, CollectStats, EnvStepper, FillResult, LocalEnvStepper
+from xagents.collecting.finite import NotFiniteError
 from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.rollouts import Rollout, allocate_rollout
@@ -136,10 +137,10 @@ class Collector(EnvOwner):
             default the next one (see `keep_rollouts`).
 
         Raises:
-            NotFiniteError: if an observation or reward is not finite.
+            NotFiniteError: if an observation or reward is not finite; the next call begins new episodes.
             RunInterrupted: if the run is stopped while it waits for explorers.
         """
-        with self._restore_rngs_on_interrupt():
+        with self._restore_rngs_on_interrupt(), self._reset_if_not_finite():
             rollout, request = self._next_request(n_steps, schedule)
             result = self.stepper.fill(rollout, request, self.stats)
         return self._finish_rollout(rollout, result)
@@ -149,7 +150,9 @@ class Collector(EnvOwner):
         self._check_local()
         assert isinstance(self.stepper, LocalEnvStepper)
         rollout, request = self._next_request(n_steps, schedule)
-        return self._finish_rollout(rollout, (yield from self.stepper.iter_fill(rollout, request, self.stats)))
+        with self._reset_if_not_finite():
+            result = yield from self.stepper.iter_fill(rollout, request, self.stats)
+        return self._finish_rollout(rollout, result)
 
     @contextlib.contextmanager
     def _restore_rngs_on_interrupt(self) -> Iterator[None]:
@@ -163,6 +166,15 @@ class Collector(EnvOwner):
                 rng.state = state
             raise
 
+    @contextlib.contextmanager
+    def _reset_if_not_finite(self) -> Iterator[None]:
+        """If collected numbers are not finite, reset the environments, whose state may not be finite either."""
+        try:
+            yield
+        except NotFiniteError:
+            self.observations = None
+            raise
+
     def _next_request(self, n_steps: int, schedule: Mapping[str, Any]) -> tuple[Rollout, CollectRequest]:
         """Return the arrays of the next rollout, and the request for it with its noise."""
         rollout = self._next_arrays(n_steps)
@@ -170,6 +182,7 @@ class Collector(EnvOwner):
         noise = self.policy.draw_exploration(self.streams('act'), (rows, self.envs.n_envs))
         if self.observations is None:
             self.reset()
+            self.statistics.reset_returns(np.ones(self.envs.n_envs, bool))
         return rollout, CollectRequest(self.policy, self.statistics, noise, schedule)
 
     def _finish_rollout(self, rollout: Rollout, result: FillResult) -> Rollout:
