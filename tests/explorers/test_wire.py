@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
@@ -23,6 +24,7 @@ from xagents.explorers.frames import Frame, FrameDecoder, FrameType, SendQueue, 
 from xagents.explorers.keys import make_key, parse_key, read_key
 from xagents.explorers.local_launcher import socket_address
 from xagents.explorers.messages import WireError, pack, unpack
+from xagents.explorers.process import main
 from xagents.explorers.transport import Connection, Server
 from xagents.explorers.versions import version_differences, versions
 from xagents.options.errors import OptionError
@@ -149,6 +151,20 @@ def test_an_explorer_beside_a_learner_that_says_anything(tmp_path):
     finally:
         server.close()
     assert set(ended) <= {0, 1, 3}
+
+
+def test_who_has_no_memory_ends_as_if_it_were_killed(server, monkeypatch, capsys):
+    def greedy(*arguments):
+        raise MemoryError('no more\npages')
+
+    events, folder = server
+    monkeypatch.setattr('xagents.explorers.process.RolloutWorker', greedy)
+    with ThreadPoolExecutor(1) as threads:
+        code = threads.submit(main, socket_address(folder), str(folder))
+        link = events.get(timeout=10).source
+        link.send(pack('spec', {'first': 0, 'n_envs': 1}))
+        assert code.result(20) == 1 and events.get(timeout=10) == (link, None)  # it does not send an error
+    assert capsys.readouterr().err == 'MemoryError: no more pages\n'
 
 
 def test_who_says_nothing_sensible_is_let_go_and_others_stay(server):

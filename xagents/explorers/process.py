@@ -44,6 +44,7 @@ def explore(connection: Connection) -> None:
         RefusedError: If the learner refuses this worker.
         grpc.RpcError: If the connection is lost.
         WireError: If the learner sends an invalid message.
+        MemoryError: If an environment needs more memory than there is.
     """
     connection.send(pack('hello', {'format': FORMAT, 'xagents': __version__, 'pid': os.getpid()}))
     worker: RolloutWorker | None = None
@@ -95,6 +96,8 @@ def _handle_message(connection: Connection, worker: RolloutWorker | None, messag
             worker.receive_broadcast(message)
         elif worker is not None:
             connection.send(worker.collect(message))
+    except MemoryError:  # only a new process has its memory back: the learner replaces this one, as if it were killed
+        raise
     except Exception as error:  # environments can raise any exception
         connection.send(pack('error', {'why': error_line(error)}))
     return worker
@@ -107,7 +110,7 @@ def main(address: str, folder: str) -> int:
     except RefusedError as error:
         _print_error(str(error))
         return EXIT_REFUSED
-    except (grpc.RpcError, WireError) as error:
+    except (grpc.RpcError, WireError, MemoryError) as error:
         _print_error(error_line(error))
         return 1
     return 0
