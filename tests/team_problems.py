@@ -119,9 +119,13 @@ class Late(Leaving):
 
 
 class Returning(Leaving):
-    """Its first agent is away for the third step, and comes back for the fifth."""
+    """Its first agent is away for the third step, and comes back for the fifth, or in the step in which it leaves."""
 
     possible_agents = ['x', 'y']
+
+    def __init__(self, back=4):
+        super().__init__()
+        self.back = back
 
     def step(self, actions):
         assert set(actions) == set(self.agents)
@@ -129,7 +133,7 @@ class Returning(Leaving):
         there = self.agents
         gone = {a: a == 'x' and self.t == 2 for a in there}
         cut = {a: self.t == 7 for a in there}
-        after = [a for a in there if not (gone[a] or cut[a])] + (['x'] if self.t == 4 else [])
+        after = [a for a in there if not (gone[a] or cut[a])] + (['x'] if self.t == self.back else [])
         self.agents = after
         return self._seen({*there, *after}), dict.fromkeys(there, 1.0), gone, cut, {}
 

@@ -63,6 +63,20 @@ def test_what_a_team_gets_is_told_with_the_last_of_its_agents():
     assert mean_rewards_per_agent(('x', 'y'), ended) == {'reward/x': 2.5, 'reward/y': 7.0, 'team_reward': 12.0}
 
 
+def test_a_team_gets_what_its_agents_get_if_one_comes_back_in_the_step_in_which_it_leaves():
+    with create_envs(lambda **_: Returning(back=2), 1) as envs:
+        envs.reset(1)
+        taken = list(steps(envs, 16))
+    valid = np.array([valid for valid, *_ in taken]).astype(int)
+    np.testing.assert_array_equal(valid[:, 0], [1, 1, 0, 1, 1, 1, 1, 0] * 2)
+    ended = [(e.env, e.reward, e.length, e.team) for *_, episodes in taken for e in episodes]
+    assert ended == [(0, 2.0, 2, None), (0, 4.0, 4, None), (1, 7.0, 7, 13.0)] * 2
+    with create_envs(lambda **_: Returning(back=2), 1, max_episode_steps=3) as envs:
+        envs.reset(1)
+        ended = [(t, e.env, e.reward, e.team) for t, (*_, episodes) in enumerate(steps(envs, 8)) for e in episodes]
+    assert ended == [(1, 0, 2.0, None), (2, 1, 3.0, 5.0), (5, 0, 2.0, None), (6, 1, 3.0, 5.0)]
+
+
 def test_who_leaves_without_a_word_is_terminated():
     with create_envs(lambda **_: Silent(), 1) as envs:
         envs.reset(1)

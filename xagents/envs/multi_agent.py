@@ -56,7 +56,8 @@ class ParallelEnvAdapter(gymnasium.Env):
     other entries have the shape [M]: `rewards`, `terminated`, `truncated`, `success` (NaN if the environment does not
     report it) and `team` (the summed reward of all agents, NaN except for the last agent to finish). The reward is the
     sum of the agents' rewards, and the episode ends when no agent is left. An agent that ended early repeats its last
-    observation and stays terminated.
+    observation and stays terminated. The step after an agent's end has no reward for it, even if the agent is back by
+    then: its next episode begins with the observation after that step.
 
     Args:
         env: the environment.
@@ -139,6 +140,7 @@ class ParallelEnvAdapter(gymnasium.Env):
         observations, rewards, terminated, truncated, infos = result
         self._steps += 1
         self._write_observations(observations)
+        active -= {agent for agent, ended in zip(self.agents, self._ended(), strict=True) if ended}
         late = self.limit is not None and self._steps >= self.limit
         last = 0
         for i, agent in enumerate(self.agents):
@@ -153,13 +155,18 @@ class ParallelEnvAdapter(gymnasium.Env):
                 self._success[i] = success_of((infos or {}).get(agent) or {})
             else:  # ended in an earlier step, or returned after that
                 self._rewards[i], self._success[i] = 0.0, np.nan
-                self._terminated[i], self._truncated[i] = left, False
+                self._terminated[i] = gone = left or terminated.get(agent, False) or truncated.get(agent, False)
+                self._truncated[i] = late and not gone
         self._total_reward += float(self._rewards.sum())
-        over = not self.env.agents or bool(np.all(self._terminated | self._truncated))
+        over = not self.env.agents or bool(self._ended().all())
         if over:
             self._team_reward[last] = self._total_reward
         cut = over and bool(self._truncated.any())
         return self._observation(), float(self._rewards.sum()), over and not cut, cut, {}
+
+    def _ended(self) -> np.ndarray:
+        """Return whether each agent ended in the last step or is absent, bool [M]."""
+        return (self._terminated | self._truncated).astype(bool)
 
     def _write_observations(self, observations: Mapping[str, Any]) -> None:
         """Store the encoded observations of all agents that are present."""
