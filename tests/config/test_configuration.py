@@ -131,7 +131,7 @@ def test_lists_are_a_grid_where_one_value_belongs(file):
         ('seed: [1, ~]', 'seed: got nothing in a list, expected a whole number at least 0 and at most 4294967295'),
         ('net: [[64], 8, [[]]]', 'net: got a list, expected a whole number at least 1'),
         ('env-kwargs: a=1', 'env-kwargs: got a=1, expected key: value pairs'),
-        ('env-kwargs: {a-b: 1}', 'env-kwargs: got a-b as a key, expected names'),
+        ('env-kwargs: {a-b: 1}', 'env-kwargs: got the name a-b, expected letters, digits and _'),
         ('env-kwargs: {a: 1, a: 2}', 'env-kwargs: got a twice as a key, expected names, each of them once'),
         ('run-dir: [a, b]', 'run-dir: got a list, which would make several runs, expected text'),
         ('config: a.yaml', 'config: is no setting of a run, expected only on the command line'),

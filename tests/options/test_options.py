@@ -151,6 +151,7 @@ def test_what_is_no_json_is_a_text():
             'vector: got asink, expected one of auto, sync, async, envpool (did you mean async?)',
         ),
         (EnvironmentOptions, 'env_kwargs', ['a'], 'env_kwargs: got a, expected key=value pairs'),
+        (EnvironmentOptions, 'env_kwargs', ['a=1', 'b=2', 'a=3'], 'env_kwargs: got a twice, expected each name once'),
         (NetworkOptions, 'net', ['64', 'x'], 'net: got x, expected a whole number at least 1'),
         (RunOptions, 'history_checkpoint', '', "history_checkpoint: got '', expected text"),
     ],

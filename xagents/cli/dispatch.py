@@ -155,7 +155,9 @@ def _parser(options: Mapping[str, Option]) -> ArgumentParser:
     parser._negative_number_matcher = NEGATIVE_NUMBER
     for option in options.values():
         if option.type is not bool:
-            parser.add_argument(*option.flags, dest=option.name, nargs='+' if option.accepts_multiple else None)
+            nargs = '+' if option.accepts_multiple else None
+            action = 'extend' if option.type is dict else 'store'  # further pairs after a second flag
+            parser.add_argument(*option.flags, dest=option.name, nargs=nargs, action=action)
             continue
         for flag in option.flags:
             on = not flag.startswith('--no-')

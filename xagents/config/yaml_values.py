@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from xagents.options.declaration import Option
+from xagents.options.declaration import NAME_CHARACTERS, Option
 from xagents.options.errors import OptionError, did_you_mean, format_value, one_line
 from xagents.system.file_names import CONFIG, GROUP
 
@@ -107,7 +107,7 @@ def _parse_arguments(option: Option, node: yaml.Node) -> dict[str, Any]:
         raise OptionError(option.name, 'is nested too deep') from None
     wrong = next((key for key in value if not key.isidentifier()), None)
     if wrong is not None:
-        raise OptionError(option.name, f'got {format_value(wrong)} as a key, expected names')
+        raise OptionError(option.name, f'got the name {format_value(wrong)}, expected {NAME_CHARACTERS}')
     return value
 
 

@@ -24,6 +24,9 @@ SearchType = Literal['int', 'log_uniform', 'categorical']
 # the bounds that a number may have, and the comparison that is true when a value violates the bound
 BOUNDS = {'at_least': operator.lt, 'above': operator.le, 'at_most': operator.gt, 'below': operator.ge}
 
+# the characters of the name in a key=value pair, in words
+NAME_CHARACTERS = 'letters, digits and _'
+
 
 @dataclasses.dataclass(frozen=True)
 class Option:
@@ -104,13 +107,24 @@ class Option:
             OptionError: if a word is not valid.
         """
         if self.type is dict:
-            return dict(map(self._parse_pair, text))
+            return self._parse_pairs(text)
         return list(map(self._parse_one, text)) if self.is_list else self._parse_one(typing.cast(str, text))
+
+    def _parse_pairs(self, texts: Iterable[str]) -> dict[str, Any]:
+        pairs: dict[str, Any] = {}
+        for text in texts:
+            key, value = self._parse_pair(text)
+            if key in pairs:
+                raise OptionError(self.name, f'got {key} twice, expected each name once')
+            pairs[key] = value
+        return pairs
 
     def _parse_pair(self, text: str) -> tuple[str, Any]:
         key, equals, value = text.partition('=')
-        if not (equals and key.isidentifier()):
+        if not equals:
             raise self._value_error(text, typed=True)
+        if not key.isidentifier():
+            raise OptionError(self.name, f'got the name {format_value(key)}, expected {NAME_CHARACTERS}')
         try:
             return key, json.loads(value)
         # not JSON, or JSON that is nested too deep or contains too long a number: the value is a string

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from xagents.options.agents import AgentOptions
-from xagents.options.declaration import changed, option
+from xagents.options.declaration import NAME_CHARACTERS, changed, option
 from xagents.options.errors import OptionError, format_value
 
 POLICY_FORMAT = 'expected NAME=AGENT:AGENTS, as in hunter=ppo:adversary_*'
@@ -50,7 +50,7 @@ class TeamOptions(AgentOptions):
         for name in self.policies or ():
             if not (isinstance(name, str) and name.isidentifier()) or name in RESERVED_NAMES:
                 reserved = ', '.join(RESERVED_NAMES)
-                problem = f'got the name {format_value(name)}, expected letters, digits and _, and none of {reserved}'
+                problem = f'got the name {format_value(name)}, expected {NAME_CHARACTERS}, and none of {reserved}'
                 raise OptionError('policies', problem)
         if self.policies is not None:
             self.policies = {name: parse_policy(name, spec) for name, spec in self.policies.items()}
