@@ -4,6 +4,7 @@ import math
 from collections import deque
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from xagents.checkpoints.progress import Progress
@@ -12,12 +13,14 @@ from xagents.collecting.random_streams import RandomStreams
 from xagents.logs.console import Console
 from xagents.logs.history import read_history
 from xagents.options.agents import AgentOptions
+from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.pipeline.context import Context, EpisodeEnd
 from xagents.pipeline.recipe import Recipe, compose
 from xagents.pipeline.schedules import Schedule
 from xagents.runs import reporting, saving, stages
 from xagents.runs.run import Run
+from xagents.runs.shape_check import with_shape_checks
 
 
 class Stub:
@@ -239,3 +242,30 @@ def test_history_continues_the_mean_and_never_goes_back(tmp_path):
 )
 def test_until(options, fields, reason):
     assert once(stages.until, run_of(**options), **fields).stop == reason
+
+
+def rollout(n_steps=3, n_envs=4):
+    columns = {name: np.zeros((n_steps, n_envs)) for name in ('rewards', 'terminated', 'valid')}
+    return {'observations': np.zeros((n_steps + 1, n_envs, 2)), **columns, 'actions': np.zeros((n_steps, n_envs, 1))}
+
+
+@pytest.mark.parametrize('column', ['rewards', 'terminated', 'valid', 'observations'])
+@pytest.mark.parametrize('policy', [None, 'prey'])
+def test_a_stage_that_changes_a_shape_is_named(column, policy):
+    def shape(ctx):
+        part = ctx.batch if policy is None else ctx.batch[policy]
+        part[column] = part[column][:, :1]
+
+    batch = rollout() if policy is None else {policy: rollout()}
+    checked = with_shape_checks(Recipe([('collect', lambda ctx: None), ('shape', shape)]))
+    expected = r'\[4, 4, 2\]' if column == 'observations' else r'\[3, 4\]'
+    with pytest.raises(OptionError, match=rf'stage shape: got {column} of shape \[\d, 1(, 2)?\], expected {expected}'):
+        list(compose(iter([Context(batch=batch)]), checked.stages))
+
+
+def test_a_stage_may_replace_the_batch_by_another_one_and_add_columns():
+    others = [rollout(5, 2), {'observations': np.zeros((2, 3)), 'rows': np.zeros(1)}, {**rollout(), 'own': 3}, {}]
+    for other in others:
+        checked = with_shape_checks(Recipe([('replace', lambda ctx, other=other: setattr(ctx, 'batch', other))]))
+        list(compose(iter([Context(batch=rollout())]), checked.stages))
+    assert with_shape_checks(Recipe([('learn', stages.learn)])).names == ('learn',)
