@@ -7,7 +7,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xagents.envs.spaces import ActionDecoder, ObservationEncoder
+from xagents.envs.spaces import ActionDecoder, ObservationEncoder, as_batch, is_single
 
 SIMPLE = st.one_of(
     st.builds(lambda n, s: spaces.Discrete(n, start=s), st.integers(1, 5), st.integers(-3, 3)),
@@ -123,6 +123,25 @@ def test_other_spaces_are_refused_by_name(of, space, problem):
 def test_wrong_observations_are_refused(space, shown, problem):
     with pytest.raises(ValueError, match=problem):
         ObservationEncoder(space)(shown)
+
+
+PARTS = spaces.Dict({'place': spaces.Box(-1, 1, (2,)), 'hand': spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])})
+HERE = {'place': np.zeros(2, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ('shown', 'problem'),
+    [
+        (HERE, 'lacks hand: got the parts place$'),
+        ([HERE, HERE], 'lacks hand: got the parts place$'),
+        ({'hand': (0, 1)}, 'lacks place: got the parts hand$'),
+        ({**HERE, 'hand': (0,)}, 'has 1 parts, expected 2$'),
+        (3, 'lacks hand, place: got a int without parts$'),
+    ],
+)
+def test_an_observation_without_a_part_is_refused_by_the_name_of_the_part(shown, problem):
+    with pytest.raises(ValueError, match=problem):
+        ObservationEncoder(PARTS)(as_batch(PARTS, shown) if is_single(PARTS, shown) else shown)
 
 
 def test_discrete_actions_are_not_copied_where_nothing_changes():

@@ -113,6 +113,8 @@ class ObservationEncoder:
             raise self._wrong_shape(observations.shape)
         batched = Mapping if isinstance(self.raw_space, spaces.Dict) else tuple
         if not isinstance(observations, batched):
+            for one in observations:
+                _check_parts(self.raw_space, one)
             empty: Any = create_empty_array(self.raw_space, n=len(observations))
             observations = concatenate(self.raw_space, list(observations), empty)
         return _flat(self.raw_space, observations)
@@ -162,6 +164,7 @@ def byte_scale(space: spaces.Space) -> np.float32:
 def _flat(space: spaces.Space, batch: Any) -> np.ndarray:
     """Return a batch of a space as float32 vectors [N, d]."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
+        _check_parts(space, batch)
         return np.concatenate([_flat(part, batch[key]) for key, part in _parts(space)], axis=1)
     values = np.asarray(batch)
     values = values.reshape(len(values), -1)
@@ -178,6 +181,17 @@ def _flat(space: spaces.Space, batch: Any) -> np.ndarray:
     one_hot = np.zeros((len(values), ends[-1]), np.float32)
     one_hot[np.arange(len(values))[:, None], columns + ends - sizes] = 1
     return one_hot
+
+
+def _check_parts(space: spaces.Space, observation: Any) -> None:
+    """Raise ValueError if a Dict or Tuple observation, or a batch of them, lacks a part."""
+    if isinstance(space, spaces.Dict):
+        keys = observation.keys() if isinstance(observation, Mapping) else ()
+        if lacking := [key for key in space.spaces if key not in keys]:
+            got = f'the parts {", ".join(map(str, keys))}' if keys else f'a {type(observation).__name__} without parts'
+            raise ValueError(f'an observation lacks {", ".join(map(str, lacking))}: got {got}')
+    elif isinstance(space, spaces.Tuple) and len(observation) != len(space.spaces):
+        raise ValueError(f'an observation has {len(observation)} parts, expected {len(space.spaces)}')
 
 
 def _parts(space: spaces.Dict | spaces.Tuple) -> Iterable[tuple[Any, spaces.Space]]:
@@ -275,6 +289,7 @@ def is_single(space: spaces.Space, observations: Any) -> bool:
     """Return whether an observation belongs to one environment, without a batch axis."""
     if isinstance(space, spaces.Dict | spaces.Tuple) and isinstance(observations, list | np.ndarray):
         return False  # a batch of N, or encoded observations
+    _check_parts(space, observations)
     if isinstance(space, spaces.Dict):
         return is_single(*next((part, observations[key]) for key, part in space.spaces.items()))
     if isinstance(space, spaces.Tuple):
@@ -283,7 +298,8 @@ def is_single(space: spaces.Space, observations: Any) -> bool:
 
 
 def as_batch(space: spaces.Space, observation: Any) -> Any:
-    """Return one observation as a batch of size 1."""
+    """Return one observation as a batch of size 1. Raise ValueError if it lacks a part."""
+    _check_parts(space, observation)
     if isinstance(space, spaces.Dict):
         return {key: as_batch(part, observation[key]) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
