@@ -7,6 +7,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from xagents.system.startup import silence_tensorflow
+
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
 # programs run a few times: compiling them well costs more than it saves
@@ -19,6 +21,7 @@ os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
 os.environ['XAGENTS_CACHE'] = os.path.join(os.getcwd(), '.pytest_cache', 'xagents')
 # the command line is tested in processes of its own, wherever they run
 os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get('PYTHONPATH')]))
+silence_tensorflow()  # whichever test imports it first
 
 
 # how long an example takes depends on what else the machine does

@@ -492,3 +492,13 @@ class TestEnvPool:
             with pytest.raises(OptionError, match=problem) as refused:
                 create_envs(vector='envpool', **arguments)
             assert '\n' not in str(refused.value)
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_is_told_what_to_write(tmp_path):
+    script = tmp_path / 'script.py'
+    script.write_text("import xagents\n\nxagents.create_envs('CartPole-v1', 2, vector='async')\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    said = done.stderr.strip().splitlines()
+    assert said[-1].endswith("expected the script's calls below the line: if __name__ == '__main__':")
+    assert done.returncode == 1 and 'RuntimeError' not in done.stderr and done.stderr.count('Traceback') == 1

@@ -1,5 +1,7 @@
 """What `make` says of the options that it was given."""
 
+import contextlib
+
 import pytest
 
 import xagents
@@ -43,3 +45,18 @@ def test_atari_options_have_an_effect_on_atari():
     agent = xagents.make('a2c', 'ALE/Pong-v5', seed=1, frame_stack=2, episodic_life=False)
     assert not [line for line in agent.progress.startup_lines if 'without effect' in line]
     agent.close()
+
+
+@pytest.mark.parametrize(
+    ('given', 'problem'),
+    [
+        ({'n_envs': 8}, 'n_envs: got 8 with 2 ready-made environments, expected 2'),
+        ({'max_episode_steps': 5}, 'max_episode_steps: got 5 with ready-made environments, expected it where'),
+        ({'n_envs': 2, 'frame_stack': 4}, None),
+    ],
+)
+def test_options_of_environments_that_are_made_already_are_refused(given, problem):
+    with xagents.create_envs('CartPole-v1', 2) as envs, contextlib.ExitStack() as stack:
+        if problem is not None:
+            stack.enter_context(pytest.raises(ValueError, match=problem))
+        xagents.make('small', envs, seed=1, **given)

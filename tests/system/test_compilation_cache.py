@@ -38,6 +38,7 @@ print(hashlib.sha256(b''.join(weight.tobytes() for weight in agent.model.get_wei
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv('XAGENTS_CACHE', str(tmp_path / 'cache'))
     monkeypatch.delenv('TF_XLA_FLAGS', raising=False)
+    monkeypatch.setattr(compilation_cache, '_tensorflow_is_used', lambda: False)
     return tmp_path / 'cache'
 
 
@@ -160,6 +161,17 @@ def test_the_place_is_the_users_choice(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / '.cache' / 'xagents'
     monkeypatch.setenv('XAGENTS_CACHE', 'off')
     assert cache_folder() is None and cache_summary() == 'not cached: XAGENTS_CACHE is off' and enable_cache() == ''
+
+
+def test_a_cache_that_comes_too_late_says_so(cache, monkeypatch):
+    import tensorflow as tf
+
+    tf.constant(1)
+    monkeypatch.undo()
+    monkeypatch.delenv('TF_XLA_FLAGS', raising=False)
+    assert enable_cache().startswith('compiled programs are not cached, because TensorFlow was used before xagents: ')
+    monkeypatch.setenv('XAGENTS_CACHE', 'off')
+    assert enable_cache() == ''
 
 
 def test_a_process_does_not_use_the_folder_of_the_one_that_started_it(cache, monkeypatch):

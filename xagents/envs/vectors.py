@@ -10,6 +10,7 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -197,6 +198,8 @@ class WorkerVectorEnv(AsyncVectorEnv):
 
 
 def _worker_vector(maker: EnvMaker, n_envs: int) -> VectorEnv:
+    if getattr(multiprocessing.current_process(), '_inheriting', False):
+        sys.exit(1)  # a worker that imports a script without a main guard; its parent raises the error
     probe = maker()
     # Unsupported spaces raise an error before a process starts.
     ObservationEncoder(probe.observation_space)
@@ -205,9 +208,10 @@ def _worker_vector(maker: EnvMaker, n_envs: int) -> VectorEnv:
     context = 'forkserver' if 'forkserver' in multiprocessing.get_all_start_methods() else 'spawn'
     try:
         return WorkerVectorEnv([WorkerMaker(maker, os.getpid())] * n_envs, copy=False, context=context)
-    except (EOFError, ConnectionError) as error:
-        remedy = "a script must create its environments under if __name__ == '__main__'"
-        raise OptionError('vector', f'async: a worker process ended at its start; {remedy}') from error
+    except (EOFError, ConnectionError):
+        why = 'a worker process, which imports the script that started it, ended at its start'
+        remedy = "expected the script's calls below the line: if __name__ == '__main__':"
+        raise OptionError('vector', f'async: {why}; {remedy}') from None
 
 
 def maker_for_vector(vector: VectorEnv) -> EnvMaker | None:

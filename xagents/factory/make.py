@@ -26,7 +26,7 @@ from xagents.networks.cfg import dense_network, parse_network
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
 from xagents.options.declaration import declared_options, resolve_aliases, to_flags
 from xagents.options.environment import NET_ONLY_OPTIONS, NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
-from xagents.options.errors import OptionError, requires
+from xagents.options.errors import OptionError, format_value, requires
 from xagents.options.runs import RunOptions
 from xagents.options.settings import Settings
 from xagents.registry.agents import TEAM_ENTRY, Entry, NetworkRole, find_agent
@@ -102,7 +102,7 @@ class AgentPlan:
         elif settings.run.dataset is not None:
             envs, lines = _dataset_envs(settings, self.typed_options)
         else:
-            envs = create_envs(**settings.environment.create_envs_kwargs()) if new else as_envs(env)
+            envs = create_envs(**settings.environment.create_envs_kwargs()) if new else self._ready_made_envs(env)
         try:
             if entry is TEAM_ENTRY:
                 agent = self._team(envs, members)
@@ -115,6 +115,20 @@ class AgentPlan:
         except BaseException:
             envs.close()
             raise
+
+    def _ready_made_envs(self, env: Any) -> Envs:
+        """Return ready-made environments. Raise OptionError for a given option that would need other environments."""
+        envs = as_envs(env)
+        n_envs, given = envs.n_envs // envs.agents_per_env, self.typed_options
+        if given.get('n_envs') not in (None, n_envs):
+            raise OptionError(
+                'n_envs', f'got {given["n_envs"]} with {n_envs} ready-made environments, expected {n_envs}'
+            )
+        for name, option in declared_options(EnvironmentOptions).items():
+            if name not in ('env', 'n_envs') and given.get(name, option.default) != option.default:
+                got = f'got {format_value(given[name])} with ready-made environments'
+                raise OptionError(name, f'{got}, expected it where they are made, as in create_envs')
+        return envs
 
     def _team(self, envs: MultiPolicyEnvs, members: Mapping[str, tuple[Entry, Settings]]) -> Any:
         """Make a team of agents, one for each policy."""

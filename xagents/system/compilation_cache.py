@@ -15,6 +15,7 @@ import os
 import platform
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -175,12 +176,12 @@ class CompilationCache:
             self._lock.close()
 
 
-# the cache of this process; None before TensorFlow is imported, and if the cache is not used
+# the cache of this process; None before `enable_cache`, and if the cache is not used
 active_cache: CompilationCache | None = None
 
 
 def enable_cache() -> str:
-    """Enable the cache for TensorFlow, which must not be imported yet.
+    """Enable the cache for TensorFlow, which reads the folder when it executes its first operation.
 
     Returns:
         The reason why the cache is not used, for the user; empty if it is used or off.
@@ -194,6 +195,9 @@ def enable_cache() -> str:
     flags = [f for f in os.environ.get('TF_XLA_FLAGS', '').split() if not f.startswith(f'{_FLAG}={folder}{os.sep}')]
     if os.name != 'posix' or folder is None or any(f.startswith(_FLAG) for f in flags):
         return ''
+    if _tensorflow_is_used():
+        remedy = 'import a name of xagents first, as in `from xagents import PPO`'
+        return f'compiled programs are not cached, because TensorFlow was used before xagents: {remedy}'
     try:
         private_folder(folder)
         active_cache = CompilationCache(folder / 'programs')
@@ -204,6 +208,12 @@ def enable_cache() -> str:
     atexit.register(active_cache.close)
     os.environ['TF_XLA_FLAGS'] = ' '.join([*flags, f'{_FLAG}={active_cache.process_folder}'])
     return ''
+
+
+def _tensorflow_is_used() -> bool:
+    """Return whether TensorFlow is imported and has executed an operation."""
+    module = sys.modules.get('tensorflow.python.eager.context')
+    return module is not None and getattr(module.context_safe(), '_initialized', False)
 
 
 @contextlib.contextmanager

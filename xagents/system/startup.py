@@ -36,11 +36,15 @@ def prepare_process() -> None:
 def silence_tensorflow(blocked_packages: Sequence[str] = ()) -> None:
     """Prepare the next import of TensorFlow: it prints nothing unless it fails, and uses cached compiled programs.
 
+    If TensorFlow is imported already, only enable the cache of compiled programs.
+
     Args:
         blocked_packages: optional packages that TensorFlow must not import.
     """
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-    if 'tensorflow' not in sys.modules and not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
+    if 'tensorflow' in sys.modules:
+        _enable_cache()
+    elif not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
         sys.meta_path.insert(0, _QuietImport('tensorflow', blocked_packages))
 
 
@@ -118,6 +122,16 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+@functools.cache
+def _enable_cache() -> None:
+    """Enable the cache of compiled programs, once in a process; print the reason if it cannot be used."""
+    from xagents.system.compilation_cache import enable_cache
+
+    refused = enable_cache()
+    if refused and sys.stderr is not None:
+        print(f'xagents: {refused}', file=sys.stderr)
+
+
 class _QuietImport(MetaPathFinder):
     """An import hook that runs the first import of one module silently, and then removes itself."""
 
@@ -135,10 +149,6 @@ class _QuietImport(MetaPathFinder):
         return spec
 
     def _execute(self, execute: Callable[[types.ModuleType], None], module: types.ModuleType) -> None:
-        from xagents.system.compilation_cache import enable_cache
-
-        refused = enable_cache()
-        if refused and sys.stderr is not None:
-            print(f'xagents: {refused}', file=sys.stderr)
+        _enable_cache()
         with quiet_stderr(), _block_imports(*self.blocked_packages), _without_garbage_collection():
             execute(module)
