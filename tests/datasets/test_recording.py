@@ -424,6 +424,11 @@ def test_metadata_may_say_anything_and_is_not_believed(place, folder):
         {'env': 'CartPole-v1', 'frame_stack': 'many'},
     ):
         assert dataset_environment_options(told(xagents={'environment': environment}))[0] == {}
+    for module, known in (('minigrid', True), ('somewhere', False)):
+        spec = json.dumps({'id': 'Unseen-v0', 'entry_point': f'{module}.envs:Unseen'})
+        options, why = dataset_environment_options(told(env_spec=spec, xagents=None))
+        env = f'{module}:Unseen-v0'
+        assert options == {'env': env} if known else (options == {} and f'recorded in {env}, which needs' in why)
     drawn = {'env': 'CartPole-v1', 'env_kwargs': {'render_mode': 'human'}, 'nothing': 1}
     assert dataset_environment_options(told(xagents={'environment': drawn})) == ({'env': 'CartPole-v1'}, '')
     told(algorithm_name='\x1b[31mred')

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from tests import environments
+from xagents.envs import maker
 from xagents.envs.create import as_envs, create_envs
 from xagents.envs.interface import Envs, _success
 from xagents.envs.vectors import NATIVE_FROM, LoopVectorEnv
@@ -330,7 +331,8 @@ def test_wrong_things_handed_over_are_refused(wrong, problem):
         ({'env': 'CartPol-v1'}, 'env', r"no environment 'CartPol-v1' \(did you mean CartPole-v1\?\)"),
         ({'env': 'no good id!'}, 'env', "no environment 'no good id!'"),
         ({'env': 'no.such.module:Env-v0'}, 'env', "cannot import 'no.such.module'"),
-        ({'env': 'tests.environments:Countre-v0'}, 'env', r'did you mean Counter-v0\?'),
+        ({'env': 'tests.environments:Countre-v0'}, 'env', r'did you mean tests.environments:Counter-v0\?'),
+        ({'env': 'headway-v0'}, 'env', r"no environment 'headway-v0'$"),
         ({'env': 3}, 'env', 'got a int, expected a name or a function'),
         ({'env': lambda: 'nothing'}, 'env', '<lambda> made a str'),
         ({'env': 'tests.environments:Worded-v0'}, None, r'observation space is Text\('),
@@ -380,6 +382,47 @@ def test_a_missing_extra_is_named(monkeypatch, module, env, extra):
         create_envs(env, vector=extra if extra == 'envpool' else 'auto')
     assert f"needs an extra: pip install '.[{extra}]'" in str(refused.value)
     assert '\n' not in str(refused.value)
+
+
+REGISTER = "gymnasium.register('{}', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')"
+
+
+@pytest.mark.parametrize(
+    ('module', 'env'),
+    [('minigrid', 'MiniGrid-Fake-v0'), ('highway_env', 'highway-v0'), ('my_fakes', 'my_fakes/Fake-v0')],
+)
+def test_the_module_of_an_id_is_named_and_not_imported(tmp_path, monkeypatch, module, env):
+    (tmp_path / f'{module}.py').write_text('import gymnasium\n' + REGISTER.format(env))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(gymnasium.envs.registration, 'registry', registry := dict(gymnasium.registry))
+    monkeypatch.setattr(maker, 'registry', registry)
+    with pytest.raises(OptionError, match=rf'did you mean {module}:{env}\?'):
+        create_envs(env)
+    assert module not in sys.modules
+    assert create_envs(f'{module}:{env}').observation_space.shape == (4,)
+    with pytest.raises(OptionError, match=rf'did you mean {module}:{env}\?'):
+        create_envs(f'{module}:{env[:-1]}9')
+    monkeypatch.setitem(sys.modules, module, None)  # it is not installed
+    del registry[env]
+    if module != 'my_fakes':
+        for name in (env, f'{module}:{env}'):
+            with pytest.raises(OptionError, match=rf'{module}:\S+ needs a package: pip install {module[:7]}'):
+                create_envs(name)
+
+
+def test_a_package_with_an_entry_point_for_an_old_gymnasium_is_registered(tmp_path, monkeypatch):
+    register = REGISTER.format('MinAtar/Fake-v0')
+    (tmp_path / 'minatar.py').write_text(f'import gymnasium\ndef register_envs():\n    {register}')
+    about = tmp_path / 'minatar-1.dist-info'
+    about.mkdir()
+    (about / 'METADATA').write_text('Name: minatar\nVersion: 1\n')
+    (about / 'entry_points.txt').write_text('[gymnasium.envs]\nMinAtar = minatar:register_envs\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, 'minatar', raising=False)
+    monkeypatch.setattr(gymnasium.envs.registration, 'registry', registry := dict(gymnasium.registry))
+    monkeypatch.setattr(maker, 'registry', registry)
+    assert create_envs('minatar:MinAtar/Fake-v0').observation_space.shape == (4,)
 
 
 def test_modules_are_found_in_the_working_directory(tmp_path, monkeypatch):

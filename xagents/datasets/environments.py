@@ -9,8 +9,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from xagents.datasets.reading import ENV_PACKAGES, Dataset
+from xagents.datasets.reading import Dataset
 from xagents.envs.interface import Envs
+from xagents.envs.packages import KNOWN_MODULES
 from xagents.envs.spaces import ObservationEncoder
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions
@@ -69,7 +70,7 @@ def dataset_environment_options(dataset: Dataset) -> tuple[dict[str, Any], str]:
     if not isinstance(env, str):
         return {}, f'{dataset.name} names no environment: give one by --env'
     module = env.rpartition(':')[0]
-    if named.get('wrapper') or (module and module not in ENV_PACKAGES):
+    if named.get('wrapper') or (module and module not in KNOWN_MODULES):
         what = f'{env} with its wrappers' if named.get('wrapper') else env
         return {}, f'{dataset.name} was recorded in {what}, which needs custom code: give it by --env and --wrapper'
     if isinstance(kwargs, dict):

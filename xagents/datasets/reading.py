@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import registry
 
 from xagents.datasets import dataset_names
 from xagents.datasets.minari import minari_module
 from xagents.datasets.trees import check_values
+from xagents.envs.packages import AUTOMATIC_MODULES
 from xagents.envs.spaces import ActionDecoder, ObservationEncoder
 from xagents.options.errors import OptionError, one_line
 
 # rows of a batch; a large data set is copied in batches because it may not fit into memory
 BATCH_ROWS = 4096
-# packages that register environments in Gymnasium when imported
-ENV_PACKAGES = ('gymnasium_robotics',)
 
 Batch = dict[str, np.ndarray]
 
@@ -108,7 +108,9 @@ class Dataset:
             package = str(spec.get('entry_point')).partition('.')[0].partition(':')[0]
         except (KeyError, TypeError, ValueError, AttributeError):
             return {}
-        env = f'{package}:{name}' if package in ENV_PACKAGES else name
+        # an id that is not registered yet needs the module that registers it
+        is_known = package in AUTOMATIC_MODULES or name in registry
+        env = name if is_known or not package.isidentifier() else f'{package}:{name}'
         return {'env': env, **({'env_kwargs': kwargs} if kwargs else {})}
 
     def lengths(self) -> list[int]:

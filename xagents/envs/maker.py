@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import inspect
 import io
 import re
@@ -18,18 +17,14 @@ from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
 from xagents.envs.modules import import_module
 from xagents.envs.multi_agent import ParallelEnvAdapter
+from xagents.envs.packages import package_of_id, package_of_module, qualified_id, run_entry_points
 from xagents.envs.pettingzoo_envs import PREFIX, PettingZooMaker, is_pettingzoo_env, to_parallel_env
 from xagents.envs.registry import env_registry
 from xagents.envs.wrappers import AtariConfig, EpisodeReport, RawReward, preprocess_atari
-from xagents.options.errors import OptionError, did_you_mean, one_line
+from xagents.options.errors import OptionError, did_you_mean, nearest, one_line
 from xagents.registry.parts import NAME_PATTERN
 
-# The extra that installs the dependencies of an environment, by the prefix of the environment's entry point.
-EXTRAS = {'gymnasium.envs.box2d': 'box2d', 'gymnasium.envs.mujoco': 'mujoco', 'gymnasium_robotics': 'robotics'}
-EXTRAS |= {'ale_py': 'atari', 'shimmy': 'gym'}
 NOT_ATARI = ' is not an Atari game with screen observations, expected an Atari game'
-# The pattern of ids that only the Arcade Learning Environment registers.
-ATARI_ID = re.compile(r'^(ALE/.+|.+(NoFrameskip|Deterministic)-v\d+)$')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,9 +126,9 @@ class EnvMaker:
         """Raise an error of making the environment as a one-line `OptionError`; programming errors stay unchanged."""
         entry = self.spec.entry_point if self.spec is not None else None
         if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
-            for beginning, extra in EXTRAS.items():
-                if isinstance(entry, str) and entry.startswith(beginning):
-                    raise OptionError('env', f"{self.name} needs an extra: pip install '.[{extra}]'") from error
+            package = package_of_module(entry) if isinstance(entry, str) else None
+            if package is not None:
+                raise package.missing_error(self.name) from error
         if isinstance(error, TypeError) and 'unexpected keyword argument' in str(error):
             wrong = str(error).split("'")[1] if "'" in str(error) else one_line(error)
             found = parameters_of(entry) or getattr(self.source, 'parameters', [])
@@ -171,25 +166,33 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
     if module == 'gym':
         return EnvMaker(name=env, source=_old_gym(name, settings.pop('max_episode_steps', None)), **settings)
     if module:
-        if module in EXTRAS and importlib.util.find_spec(module) is None:
-            raise OptionError('env', f"{env} needs an extra: pip install '.[{EXTRAS[module]}]'")
-        import_module(module, 'env')
+        _import_package(module, name)
     elif NAME_PATTERN.fullmatch(name) and name not in registry and (function := env_registry.find(name)) is not None:
         return EnvMaker(name=env, source=function, **settings)
-    return EnvMaker(name=env, source=_spec(name), **settings)
+    return EnvMaker(name=env, source=_spec(name, f'{module}:' if module else ''), **settings)
 
 
-def _spec(name: str) -> EnvSpec:
+def _import_package(module: str, name: str) -> None:
+    """Import the module that registers the environment `name`."""
+    package = package_of_id(name)
+    package = package if package is not None and package.module == module else package_of_module(module)
+    if package is not None and not package.is_installed:
+        raise package.missing_error(f'{module}:{name}')
+    import_module(module, 'env')
     if name not in registry:
-        try:
+        run_entry_points(module)
+
+
+def _spec(name: str, prefix: str) -> EnvSpec:
+    if name not in registry:
+        with contextlib.suppress(ImportError):
             load_ale_quietly()  # registers the games
-        except ImportError:
-            if ATARI_ID.match(name):
-                raise OptionError('env', f"{name} needs an extra: pip install '.[atari]'") from None
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        raise OptionError('env', f'no environment {name!r}{_nearest_id(name)}') from error
+        nearest = _nearest_id(name, prefix)
+        hint = f' (did you mean {nearest}?)' if nearest else ''
+        raise OptionError('env', f'no environment {prefix + name!r}{hint}') from error
 
 
 def load_ale_quietly() -> None:
@@ -199,18 +202,34 @@ def load_ale_quietly() -> None:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
-def _nearest_id(name: str) -> str:
-    """Return a hint: the newest version of the same name, or else the most similar id."""
+def _nearest_id(name: str, prefix: str) -> str:
+    """Return the newest version of the same name, the id with its module, or the most similar id; '' if none is near.
+
+    Args:
+        name: the id that is not registered.
+        prefix: the module that the user named, as 'module:'.
+
+    Raises:
+        OptionError: if the id belongs to a known package that is not installed.
+    """
     with contextlib.suppress(gymnasium.error.Error):
         space, base, _ = parse_env_id(name)
         same = [spec for spec in registry.values() if (spec.namespace, spec.name) == (space, base)]
         if same:
-            return f' (did you mean {max(same, key=lambda spec: spec.version or 0).id}?)'
-        # Wrong case is the most frequent mistake, and difflib rates it as very dissimilar.
-        lower = {known.lower(): known for known in registry}
-        if name.lower() in lower:
-            return f' (did you mean {lower[name.lower()]}?)'
-    return did_you_mean(name, (*registry, *env_registry.names()))
+            return prefix + max(same, key=lambda spec: spec.version or 0).id
+    # Wrong case is the most frequent mistake, and difflib rates it as very dissimilar. Versions would make all similar.
+    by_base = {_base(known): known for known in (*registry, *env_registry.names())}
+    if (known := by_base.get(_base(name))) is not None:
+        return prefix + known
+    if not prefix and (qualified := qualified_id(name)) is not None:
+        return qualified
+    found = nearest(_base(name), by_base, cutoff=0.75)
+    return prefix + by_base[found] if found else ''
+
+
+def _base(name: str) -> str:
+    """Return an id in lower case without its version."""
+    return re.sub(r'-v\d+$', '', name.lower())
 
 
 def _old_gym(name: str, max_episode_steps: int | None) -> Callable[..., gymnasium.Env]:

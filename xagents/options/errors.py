@@ -51,8 +51,13 @@ def error_line(error: BaseException) -> str:
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return ` (did you mean …?)` with the most similar of `names`, or an empty string."""
-    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f' (did you mean {matches[0]}?)' if matches else ''
+    found = nearest(name, names)
+    return f' (did you mean {found}?)' if found is not None else ''
+
+
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the most similar of `names`, or None if the similarity of all is below `cutoff`, from 0 to 1."""
+    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), None)
 
 
 def one_line(thing: object) -> str:
