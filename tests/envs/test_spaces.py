@@ -92,14 +92,37 @@ def test_where_the_channels_of_images_go(shape, encoded):
     np.testing.assert_array_equal(np.sort(out, axis=None), np.sort(batch, axis=None))
 
 
+@pytest.mark.parametrize('dtype', [bool, np.int64, np.uint8, np.float32])
+def test_images_of_any_numbers_stay_images_or_become_vectors(dtype):
+    space = spaces.Box(0, 1, (3, 9, 8), dtype)
+    batch = batch_space(space, 2).sample()
+    image, vector = ObservationEncoder(space), ObservationEncoder(space, flatten=True)
+    encoded = np.uint8 if dtype is np.uint8 else np.float32
+    assert image(batch).dtype == vector(batch).dtype == encoded
+    np.testing.assert_array_equal(image(batch), np.moveaxis(batch, 1, -1).astype(encoded))
+    np.testing.assert_array_equal(vector(batch), batch.reshape(2, -1).astype(encoded))
+    assert vector.space.contains(vector(batch)[0]) and vector.space.shape == (216,)
+
+
+def test_the_wrapper_of_a_known_package_is_named_without_addresses():
+    class MissionSpace(spaces.Space):
+        __module__ = 'minigrid.core.mission'
+
+    space = spaces.Dict({'image': spaces.Box(0, 255, (7, 7, 3), np.uint8), 'mission': MissionSpace()})
+    with pytest.raises(ValueError, match=r"\['mission'\] is a MissionSpace; .*: use --wrapper minigrid.wrappers:Img"):
+        ObservationEncoder(space)
+    with pytest.raises(ValueError, match='MissionSpace object>'):
+        ActionDecoder(MissionSpace())
+
+
 @pytest.mark.parametrize(
     ('of', 'space', 'problem'),
     [
-        (ObservationEncoder, spaces.Text(5), r'^the observation space is Text\('),
-        (ObservationEncoder, spaces.Sequence(spaces.Discrete(2)), 'Sequence'),
+        (ObservationEncoder, spaces.Text(5), '^the observation space is a Text; .*wrappers:FlattenObservation'),
+        (ObservationEncoder, spaces.Sequence(spaces.Discrete(2)), 'Sequence; .* of your own, --wrapper'),
         (ObservationEncoder, spaces.Graph(spaces.Box(0, 1, (2,)), None), 'Graph'),
         (ObservationEncoder, spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]), 'OneOf'),
-        (ObservationEncoder, spaces.Dict({'inner': spaces.Tuple([spaces.Text(3)])}), r"\['inner'\]\[0\] is Text"),
+        (ObservationEncoder, spaces.Dict({'inner': spaces.Tuple([spaces.Text(3)])}), r"\['inner'\]\[0\] is a Text"),
         (ActionDecoder, spaces.Text(3), '^the action space is Text'),
         (ActionDecoder, spaces.Dict({'a': spaces.Discrete(2)}), '^the action space is Dict'),
         (ActionDecoder, spaces.Tuple([]), '^the action space is Tuple'),

@@ -2,9 +2,11 @@
 
 import contextlib
 
+import numpy as np
 import pytest
 
 import xagents
+from xagents.options.errors import OptionError
 
 pytestmark = pytest.mark.usefixtures('small_agents')
 
@@ -38,6 +40,25 @@ def test_a_resume_says_nothing_of_options_that_were_given_before(tmp_path, capsy
     agent.fit(max_steps=20, final_episodes=0)
     agent.close()
     assert 'without effect' not in capsys.readouterr().out
+
+
+def test_images_become_vectors_in_a_run_and_in_its_policy(tmp_path):
+    given = {'env_kwargs': {'shape': [3, 7, 8]}, 'n_steps': 8, 'seed': 1, 'final_episodes': 0}
+    image = xagents.make('ppo', 'tests.environments:Image-v0', **given)
+    assert image.envs.is_image and any('conv' in layer.name for layer in image.output_models[0].layers)
+    folder = tmp_path / 'run'
+    agent = xagents.make('ppo', 'tests.environments:Image-v0', **given, flatten=True, run_dir=str(folder))
+    assert agent.input_shape == (168,) and agent.envs.frame_stack == 1
+    agent.fit(max_steps=8, quiet=True)
+    observations = np.random.default_rng(0).integers(0, 256, (64, 3, 7, 8), np.uint8)
+    loaded, policy = xagents.load(folder, 'last'), xagents.policy(folder, 'last')
+    assert loaded.envs.recreate(1).observation_space.shape == (168,)
+    actions = loaded.act(observations)
+    assert actions.tolist() == policy(observations).tolist() and policy(observations[3]) == actions[3]
+    with pytest.raises(OptionError, match='flatten: got False, was True: this option cannot change'):
+        xagents.resume(folder, flatten=False)
+    for one in (image, agent, loaded):
+        one.close()
 
 
 def test_atari_options_have_an_effect_on_atari():

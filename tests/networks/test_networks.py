@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import xagents
 from xagents.networks.cfg import dense_network, parse_network, parse_text, to_text
+from xagents.networks.description import fit_small_images
 from xagents.networks.keras_to_plan import plan_from_model
 from xagents.networks.models import LogStd, ModelReader, make_optimizer, reinitialise, with_log_std, with_logits
 
@@ -98,6 +99,20 @@ def test_kernels_and_biases_are_uniform_within_the_root_of_the_inputs():
     text = '[convolutional-0]\nfilters=40\nsize=5\nstride=1\ninitializer=fan_in_uniform\n'
     kernel, bias, *_ = build(text + '[flatten-0]\n[dense-0]\noutput=1', [2], (8, 8, 4), seed=1).weights
     assert 0.09 < np.abs(kernel.numpy()).max() <= 0.1 and 0.08 < np.abs(bias.numpy()).max() <= 0.1  # ±1/√(5·5·4)
+
+
+@pytest.mark.parametrize(
+    ('image', 'side'), [((1, 1, 3), 1), ((7, 7, 3), 4), ((10, 10, 4), 7), ((32, 32, 3), 6), ((35, 35, 1), 7)]
+)
+def test_every_default_network_fits_a_small_image(image, side):
+    for path in PACKAGE.glob('*/models/cnn*.cfg'):
+        network = parse_network(path)
+        small, takes = fit_small_images(network, image), 2 if network.action else None
+        shapes = small.shapes(image, [3] * len(network.outputs), takes)
+        if network.smallest_image == 36:  # those of Mnih et al. 2015
+            last = [layer.name for layer in small.layers if layer.kind == 'convolutional'][-1]
+            assert shapes[last] == (side, side, 64)
+        assert fit_small_images(network, (84, 84, 4)) is network is fit_small_images(network, (36, 40, 1))
 
 
 def test_networks_of_images_have_their_known_sizes():

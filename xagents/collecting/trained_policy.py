@@ -99,7 +99,10 @@ class TrainedPolicy:
         self.version = int(arrays[VERSION])
         network = NumpyNetwork(NetworkPlan.from_dict(plan['network']), arrays[WEIGHTS], self.version)
         self.acting_policy = policy_from_dict(plan['policy'], network, self.spaces.actions)
-        self.encoder, self._decode = ObservationEncoder(self.spaces.observations), ActionDecoder(self.spaces.actions)
+        # a network of vectors learned from flattened images, if observations are images
+        flatten = len(network.plan.input_shape) == 1
+        self.encoder = ObservationEncoder(self.spaces.observations, flatten)
+        self._decode = ActionDecoder(self.spaces.actions)
         self.statistics = Statistics(raw_dtype=self.encoder.space.dtype)
         if plan['normalizes']:
             self.statistics.observations = ObservationNormalizer(self.encoder.space.shape)

@@ -38,22 +38,24 @@ class OfflineVectorEnv(VectorEnv):
         raise TypeError(NOT_STEPPED)
 
 
-def offline_envs(dataset: Dataset, real: Envs | None = None) -> Envs:
+def offline_envs(dataset: Dataset, real: Envs | None = None, flatten: bool = False) -> Envs:
     """Return environments that cannot be stepped, with the spaces of a data set.
 
     Args:
         dataset: the data set.
         real: environments that evaluations recreate, if there are any.
+        flatten: whether image observations become vectors, if there are no such environments.
     """
     if real is None:
-        return Envs(OfflineVectorEnv(dataset.observation_space, dataset.action_space), id=dataset.name)
+        vector = OfflineVectorEnv(dataset.observation_space, dataset.action_space)
+        return Envs(vector, id=dataset.name, flatten=flatten)
 
     def factory(n_envs: int, render_mode: str | None, training: bool, in_process: bool) -> Envs:
         return real.recreate(n_envs, render_mode=render_mode, training=training, in_process=in_process)
 
     vector = OfflineVectorEnv(real.encoder.raw_space, real.action_space)
     about: dict[str, Any] = {'spec': real.spec, 'frame_stack': real.frame_stack, 'atari': real.atari}
-    return Envs(vector, id=real.id, factory=factory, **about)
+    return Envs(vector, id=real.id, factory=factory, flatten=real.encoder.flatten, **about)
 
 
 def dataset_environment_options(dataset: Dataset) -> tuple[dict[str, Any], str]:
@@ -99,7 +101,7 @@ def check_fits(dataset: Dataset, envs: Envs, option: str) -> None:
     """
     shown, raw = dataset.observation_space, envs.encoder.raw_space
     try:
-        encoder = ObservationEncoder(shown)
+        encoder = ObservationEncoder(shown, envs.encoder.flatten)
     except ValueError as error:
         raise OptionError(option, f'got {dataset.name}: {one_line(error)}') from error
     if encoder.space.shape != envs.encoder.space.shape or not _equal_but_for_bounds(shown, raw):

@@ -41,6 +41,7 @@ def create_envs(
     sticky_actions: bool = False,
     wrapper: Sequence[str | Callable[..., Any]] = (),
     agent_index: bool = False,
+    flatten: bool = False,
     render_mode: str | None = None,
 ) -> Envs:
     """Make a vector of environments.
@@ -64,6 +65,7 @@ def create_envs(
         sticky_actions: Atari: whether the last action is repeated with probability 0.25.
         wrapper: Gymnasium or PettingZoo wrappers, applied in order outside all others: 'module:Class' or functions.
         agent_index: whether the agent's one-hot index is appended to each observation of several agents.
+        flatten: whether image observations become vectors.
         render_mode: Gymnasium's render mode.
 
     Raises:
@@ -85,11 +87,12 @@ def create_envs(
             expected = "one of EnvPool's own environments without wrappers"
             raise OptionError('vector', f'got envpool with {got}, expected {expected}')
         pool_settings = {'kwargs': env_kwargs, 'preprocess': preprocess, 'max_episode_steps': max_episode_steps}
-        return _create_pool(env, n_envs, render_mode, atari, pool_settings)
+        return _create_pool(env, n_envs, render_mode, atari, pool_settings, bool(flatten))
     settings: dict[str, Any] = {
         'max_episode_steps': max_episode_steps,
         'wrappers': wrappers,
         'render_mode': render_mode,
+        'flatten': bool(flatten),
     }
     maker = find_maker(env, kwargs=dict(env_kwargs or {}), agent_index=bool(agent_index), **settings)
     recognised = is_atari(maker.spec, maker.kwargs)
@@ -109,27 +112,32 @@ def _create_from_maker(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
     # a user's wrapper may change the stack
     stack = maker.atari.frame_stack if maker.atari and not maker.wrappers else 1
     about: dict[str, Any] = {'spec': maker.spec, 'frame_stack': stack, 'atari': maker.atari is not None}
-    return Envs(made, id=maker.name, has_reports=has_reports, factory=factory, **about)
+    return Envs(made, id=maker.name, has_reports=has_reports, factory=factory, flatten=maker.flatten, **about)
 
 
-def _create_pool(name: str, n_envs: int, render_mode: str | None, atari: AtariConfig, settings: dict[str, Any]) -> Envs:
+def _create_pool(
+    name: str, n_envs: int, render_mode: str | None, atari: AtariConfig, settings: dict[str, Any], flatten: bool
+) -> Envs:
     from xagents.envs.envpool import EnvPoolVectorEnv
 
     def factory(n_envs: int, render_mode: str | None, training: bool, in_process: bool) -> Envs:
-        return _create_pool(name, n_envs, render_mode, atari if training else atari.for_evaluation(), settings)
+        other = atari if training else atari.for_evaluation()
+        return _create_pool(name, n_envs, render_mode, other, settings, flatten)
 
     made = EnvPoolVectorEnv(name, int(n_envs), atari, render_mode=render_mode, **settings)
     stack = atari.frame_stack if made.atari else 1
-    return Envs(made, id=name, has_reports=True, factory=factory, frame_stack=stack, atari=made.atari)
+    about: dict[str, Any] = {'frame_stack': stack, 'atari': made.atari, 'flatten': flatten}
+    return Envs(made, id=name, has_reports=True, factory=factory, **about)
 
 
-def as_envs(envs: Any) -> Envs:
+def as_envs(envs: Any, flatten: bool = False) -> Envs:
     """Return ready-made environments as `Envs`.
 
     Args:
         envs: an `Envs`, which is returned unchanged; a `gymnasium.vector.VectorEnv` in NEXT_STEP mode; a
             `gymnasium.Env` or PettingZoo environment; or a list of them. `RawReward`, which sums raw rewards, is
             inserted below the wrappers of single environments.
+        flatten: whether image observations become vectors; without effect on an `Envs`.
 
     Raises:
         ValueError: for any other object, another autoreset mode, or environments with different spaces.
@@ -139,10 +147,11 @@ def as_envs(envs: Any) -> Envs:
     if isinstance(envs, VectorEnv):
         maker = maker_for_vector(envs)
         spec = maker.spec if maker else None
+        factory = None if maker is None else _factory_of(dataclasses.replace(maker, flatten=flatten))
         name = spec.id if spec else type(envs.unwrapped).__name__
-        return Envs(envs, id=name, factory=None if maker is None else _factory_of(maker), spec=spec)
+        return Envs(envs, id=name, factory=factory, spec=spec, flatten=flatten)
     members = list(envs) if isinstance(envs, list | tuple) else [envs]
-    members = [_to_adapter(env) if is_pettingzoo_env(env) else env for env in members]
+    members = [_to_adapter(env, flatten) if is_pettingzoo_env(env) else env for env in members]
     if not members or not all(isinstance(env, gymnasium.Env) for env in members):
         several = isinstance(envs, list | tuple) and bool(envs)
         got = [type(env).__name__ for env in members] if several else type(envs).__name__
@@ -155,15 +164,15 @@ def as_envs(envs: Any) -> Envs:
         raise ValueError('envs: got a list with one environment twice, expected different environments')
     spec = first.spec
     name = spec.id if spec is not None else getattr(first, 'name', None) or type(first.unwrapped).__name__
-    factory = None if spec is None else _factory_of(EnvMaker(name=name, source=spec))
+    factory = None if spec is None else _factory_of(EnvMaker(name=name, source=spec, flatten=flatten))
     loop = LoopVectorEnv([env if isinstance(env, ParallelEnvAdapter) else with_report(env) for env in members])
     made, has_reports = with_agent_rows(loop)
-    return Envs(made, id=name, has_reports=has_reports, factory=factory, spec=spec)
+    return Envs(made, id=name, has_reports=has_reports, factory=factory, spec=spec, flatten=flatten)
 
 
-def _to_adapter(env: Any) -> ParallelEnvAdapter:
+def _to_adapter(env: Any, flatten: bool) -> ParallelEnvAdapter:
     name = env.metadata.get('name') or type(env).__name__
-    return ParallelEnvAdapter(to_parallel_env(env, name), name)
+    return ParallelEnvAdapter(to_parallel_env(env, name), name, flatten=flatten)
 
 
 def _factory_of(maker: EnvMaker) -> EnvFactory:

@@ -136,6 +136,7 @@ class Envs(Copyable):
         spec: Gymnasium's spec of one environment.
         frame_stack: the number of frames in an image.
         atari: whether the environments have the Atari preprocessing.
+        flatten: whether images become vectors.
 
     Raises:
         ValueError: if the observation space has no fixed size, or the vector resets in another mode.
@@ -151,6 +152,7 @@ class Envs(Copyable):
         spec: EnvSpec | None = None,
         frame_stack: int = 1,
         atari: bool = False,
+        flatten: bool = False,
     ) -> None:
         mode = vector.metadata.get('autoreset_mode')
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.NEXT_STEP.value):
@@ -160,10 +162,11 @@ class Envs(Copyable):
         agent_set: AgentSet | None = vector.metadata.get(AGENT_SET)
         self.agents = agent_set.names if agent_set else ()
         self.agents_per_env = max(len(self.agents), 1)
-        self.id, self.spec, self.frame_stack, self.atari = id, spec, frame_stack, atari
-        self.encoder = ObservationEncoder(vector.single_observation_space)
+        self.id, self.spec, self.atari = id, spec, atari
+        self.encoder = ObservationEncoder(vector.single_observation_space, flatten)
         self.observation_space = self.encoder.space
         self.is_image = len(self.observation_space.shape) == 3
+        self.frame_stack = frame_stack if self.is_image else 1
         self.action_space = vector.single_action_space
         self.valid = np.ones(self.n_envs, bool)
         self.recorder: StepRecorder | None = None

@@ -42,6 +42,7 @@ class EnvMaker:
         render_mode: Gymnasium's render mode.
         agent_index: whether the agent's one-hot index is appended to each observation of several agents.
         equal_spaces: whether several agents must have equal spaces, as a single policy requires.
+        flatten: whether image observations become vectors, in `Envs` or in the adapter of several agents.
     """
 
     name: str
@@ -53,6 +54,7 @@ class EnvMaker:
     render_mode: str | None = None
     agent_index: bool = False
     equal_spaces: bool = True
+    flatten: bool = False
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -118,7 +120,8 @@ class EnvMaker:
         env = to_parallel_env(env, self.name)
         for wrapper in self.wrappers:
             env = _wrap(env, wrapper)
-        team = ParallelEnvAdapter(env, self.name, self.max_episode_steps, self.agent_index, self.equal_spaces)
+        settings = (self.max_episode_steps, self.agent_index, self.equal_spaces, self.flatten)
+        team = ParallelEnvAdapter(env, self.name, *settings)
         team.reset(seed=0)  # raise errors of a reset before a run writes files
         return team
 
@@ -298,7 +301,7 @@ def _wrap(env: Any, wrapper: Callable[..., Any]) -> Any:
     try:
         wrapped = wrapper(env)
     except Exception as error:
-        raise OptionError('wrapper', f'{name} cannot wrap {env}: {one_line(error)}') from error
+        raise OptionError('wrapper', f'{name} cannot wrap {type(env.unwrapped).__name__}: {one_line(error)}') from error
     pettingzoo = is_pettingzoo_env(env)
     if not (is_pettingzoo_env(wrapped) if pettingzoo else isinstance(wrapped, gymnasium.Env)):
         expected = 'a PettingZoo environment' if pettingzoo else 'a gymnasium.Env'

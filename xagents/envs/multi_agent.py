@@ -66,13 +66,20 @@ class ParallelEnvAdapter(gymnasium.Env):
         index: whether the agent's one-hot index is appended to each observation: as elements of a vector, or as
             channels of an image.
         equal_spaces: whether all agents must have equal spaces, as a single policy requires.
+        flatten: whether image observations become vectors.
 
     Raises:
         OptionError: if there are no agents or, for a single policy, agents with different spaces.
     """
 
     def __init__(
-        self, env: Any, name: str, max_episode_steps: int | None = None, index: bool = False, equal_spaces: bool = True
+        self,
+        env: Any,
+        name: str,
+        max_episode_steps: int | None = None,
+        index: bool = False,
+        equal_spaces: bool = True,
+        flatten: bool = False,
     ):
         self.env, self.name, self.limit = env, name, max_episode_steps
         self.agents = tuple(env.possible_agents)
@@ -83,7 +90,7 @@ class ParallelEnvAdapter(gymnasium.Env):
         if equal_spaces:
             _check_equal_spaces(env, name, self.agents)
         groups, m = _group_agents(env, self.agents), len(names)
-        self._encoders = [ObservationEncoder(observation) for _, observation, _ in groups]
+        self._encoders = [ObservationEncoder(observation, flatten) for _, observation, _ in groups]
         encoded = [_with_agent_index(e.space, m) if index else e.space for e in self._encoders]
         agent_groups = tuple(AgentGroup(own, space, act) for (own, _, act), space in zip(groups, encoded, strict=True))
         self.render_mode = getattr(env, 'render_mode', None)

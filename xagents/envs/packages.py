@@ -20,6 +20,7 @@ class EnvPackage:
         module: the module that registers the environments when it is imported. Their entry points begin with its name.
         install: the argument of `pip install`.
         ids: a pattern of the ids that this package registers; '' if Gymnasium itself registers them.
+        wrapper: wrappers that convert an unsupported part of its observations, for messages.
         requires: another module that the environments need, if the package can be installed without it.
     """
 
@@ -27,6 +28,7 @@ class EnvPackage:
     install: str
     ids: str = ''
     requires: str = ''
+    wrapper: str = ''
 
     @property
     def is_installed(self) -> bool:
@@ -35,7 +37,7 @@ class EnvPackage:
 
     def missing_error(self, env: str) -> OptionError:
         """Return the error for an environment whose package is not installed."""
-        what = 'an extra' if self.install.startswith('xagents[') else 'a package'
+        what = 'an extra' if self.install.startswith('.[') else 'a package'
         return OptionError('env', f'{env} needs {what}: pip install {shlex.quote(self.install)}')
 
 
@@ -43,6 +45,7 @@ _VERSION = r'(-v\d+)?'
 _ROBOTICS = '(Fetch(Reach|Push|Slide|PickAndPlace)|HandReach|HandManipulate|AdroitHand|FrankaKitchen|(Point|Ant)Maze).*'
 _HIGHWAY = '(highway|exit|intersection|lane-keeping|merge|parking|racetrack|roundabout|two-way|u-turn)'
 _HIGHWAY += f'(-(fast|multi-agent|generic|ActionRepeat|parked|large|oval))?{_VERSION}'
+_MISSION = 'minigrid.wrappers:ImgObsWrapper (only the image) or minigrid.wrappers:FlatObsWrapper (a vector of all)'
 PACKAGES = (
     EnvPackage('gymnasium.envs.box2d', '.[box2d]'),
     EnvPackage('gymnasium.envs.mujoco', '.[mujoco]'),
@@ -50,7 +53,7 @@ PACKAGES = (
     # ids that only the Arcade Learning Environment registers
     EnvPackage('ale_py', '.[atari]', r'ALE/.+|.+(NoFrameskip|Deterministic)-v\d+'),
     EnvPackage('gymnasium_robotics', '.[robotics]', _ROBOTICS),
-    EnvPackage('minigrid', 'minigrid', '(MiniGrid|BabyAI)-.+'),
+    EnvPackage('minigrid', 'minigrid', '(MiniGrid|BabyAI)-.+', wrapper=_MISSION),
     EnvPackage('minatar', 'minatar', 'MinAtar/.+'),
     EnvPackage('highway_env', 'highway-env', _HIGHWAY),
     EnvPackage('panda_gym', 'panda-gym', 'Panda(Reach|Push|Slide|PickAndPlace|Stack|Flip).*'),

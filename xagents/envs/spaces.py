@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from xagents.envs.packages import package_of_module
 from xagents.options.errors import one_line
 
 # The possible numbers of an image's channels; they distinguish the channel axis from height and width.
@@ -30,11 +31,17 @@ class ObservationEncoder:
       A uint8 stack [S, H, W, C] becomes [H, W, S x C], oldest frame first. All other arrays are flattened to a vector.
     - Discrete becomes a one-hot vector; MultiDiscrete a one-hot vector for each element; MultiBinary a vector of zeros
       and ones.
+    - With `flatten`, images become vectors, too; uint8 vectors stay uint8.
     - Dict and Tuple become the concatenation of their parts, in the order of `gymnasium.spaces.flatten`; uint8
       parts are scaled to [0, 1], as a network scales uint8 observations.
 
+    Args:
+        space: the observation space of one environment.
+        flatten: whether images become vectors.
+
     Attributes:
         raw_space: the observation space of one environment.
+        flatten: whether images become vectors.
         space: the encoded space, of shape D: a vector or an image [H, W, C].
         identity: whether encoding leaves observations unchanged.
 
@@ -42,8 +49,8 @@ class ObservationEncoder:
         ValueError: for a space without a fixed size (Sequence, Graph, Text, OneOf, …); the message names the space.
     """
 
-    def __init__(self, space: spaces.Space) -> None:
-        self.raw_space = space
+    def __init__(self, space: spaces.Space, flatten: bool = False) -> None:
+        self.raw_space, self.flatten = space, flatten
         self._order: tuple[int, ...] | None = None
         if isinstance(space, spaces.Box):
             self.space = self._image_or_vector(space)
@@ -58,7 +65,9 @@ class ObservationEncoder:
         dtype: Any = np.uint8 if space.dtype == np.uint8 else np.float32
         shape = space.shape
         low, high = space.low.astype(dtype), space.high.astype(dtype)
-        if len(shape) == 3:
+        if self.flatten:
+            low, high = low.reshape(-1), high.reshape(-1)
+        elif len(shape) == 3:
             if shape[0] in CHANNELS and shape[-1] not in CHANNELS and min(shape[1:]) > max(CHANNELS):
                 self._order = (0, 2, 3, 1)
                 low, high = (np.moveaxis(bound, 0, -1) for bound in (low, high))
@@ -150,7 +159,17 @@ def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.nd
         size = spaces.flatdim(space)
         return np.zeros(size, np.float32), np.ones(size, np.float32)
     expected = 'expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them'
-    raise ValueError(f'the observation space{name} is {one_line(space)}; {expected}')
+    kind = type(space).__name__
+    raise ValueError(f'the observation space{name} is a {kind}; {expected}: {_wrapper_hint(space)}')
+
+
+def _wrapper_hint(space: spaces.Space) -> str:
+    """Return which wrappers convert an unsupported space, as a clause for a message."""
+    package = package_of_module(type(space).__module__)
+    text = 'gymnasium.wrappers:FlattenObservation' if isinstance(space, spaces.Text) else ''
+    known = (package.wrapper if package is not None else '') or text
+    own = 'remove or convert it by a wrapper of your own, --wrapper module:Class'
+    return f'use --wrapper {known}' if known else own
 
 
 def byte_scale(space: spaces.Space) -> np.float32:

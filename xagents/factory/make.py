@@ -23,6 +23,7 @@ from xagents.factory.teams import agents_by_policy, make_members, member_setting
 from xagents.logs.history import check_history_path
 from xagents.logs.monitors import check_wandb
 from xagents.networks.cfg import dense_network, parse_network
+from xagents.networks.description import fit_small_images
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
 from xagents.options.declaration import declared_options, resolve_aliases, to_flags
 from xagents.options.environment import NET_ONLY_OPTIONS, NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
@@ -40,6 +41,7 @@ COLLECTING_OPTIONS = (
     *('n_envs', 'vector', 'train_frequency', 'fragment_steps', 'buffer_max_size', 'buffer_initial_size'),
     *('noise', 'step_noise_coef', 'epsilon_start', 'epsilon_decay_steps', 'epsilon_ladder'),
 )
+UNEVALUATED = 'nothing is evaluated, and the last weights are saved'
 
 
 def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **options: Any) -> Any:
@@ -118,14 +120,14 @@ class AgentPlan:
 
     def _ready_made_envs(self, env: Any) -> Envs:
         """Return ready-made environments. Raise OptionError for a given option that would need other environments."""
-        envs = as_envs(env)
+        envs = as_envs(env, self.settings.environment.flatten)
         n_envs, given = envs.n_envs // envs.agents_per_env, self.typed_options
         if given.get('n_envs') not in (None, n_envs):
             raise OptionError(
                 'n_envs', f'got {given["n_envs"]} with {n_envs} ready-made environments, expected {n_envs}'
             )
         for name, option in declared_options(EnvironmentOptions).items():
-            if name not in ('env', 'n_envs') and given.get(name, option.default) != option.default:
+            if name not in ('env', 'n_envs', 'flatten') and given.get(name, option.default) != option.default:
                 got = f'got {format_value(given[name])} with ready-made environments'
                 raise OptionError(name, f'{got}, expected it where they are made, as in create_envs')
         return envs
@@ -260,7 +262,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
     dataset = open_dataset(name, download=settings.run.download)
     env: Any = environment.env
     if env is not None and not isinstance(env, str) and not callable(env):
-        envs = as_envs(env)
+        envs = as_envs(env, environment.flatten)
         check_fits(dataset, envs, 'dataset')
         return envs, []
     why = ''
@@ -271,7 +273,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
         for option, value in dataset_options.items():
             setattr(environment, option, value)
     if environment.env is None:
-        return offline_envs(dataset), [f'{why}; nothing is evaluated, and the last weights are saved']
+        return offline_envs(dataset, flatten=environment.flatten), [f'{why}; {UNEVALUATED}']
     try:
         evaluation_envs = create_envs(**{**environment.create_envs_kwargs(), 'n_envs': 1})
     except OptionError as error:
@@ -279,7 +281,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
             raise
         environment.env = None
         del settings.given_options['env']
-        return offline_envs(dataset), [f'{error.problem}; nothing is evaluated, and the last weights are saved']
+        return offline_envs(dataset, flatten=environment.flatten), [f'{error.problem}; {UNEVALUATED}']
     with evaluation_envs:
         check_fits(dataset, evaluation_envs, 'dataset')
         return offline_envs(dataset, evaluation_envs), []
@@ -405,7 +407,8 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
     if net:
         if envs.is_image:
             flag = '--' + network.option.replace('_', '-')
-            raise OptionError('net', f'{envs.id} has image observations, expected a .cfg with convolutions by {flag}')
+            expected = f'expected --flatten, or a .cfg with convolutions by {flag}'
+            raise OptionError('net', f'{envs.id} has image observations, {expected}')
         outputs, last = _network_outputs(entry, network, settings), network.output_activation
         activation = settings.network.activation or entry.activation
         initializer = settings.network.initializer or entry.initializer
@@ -415,7 +418,8 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
         kind = 'images' if envs.is_image else 'vectors'
         raise OptionError(network.option, f'got nothing, expected a .cfg: {entry.id} has no default network for {kind}')
     # the first file is the default form, the last file the variant
-    return parse_network(files[-1] if uses_variant else files[0])
+    description = parse_network(files[-1] if uses_variant else files[0])
+    return fit_small_images(description, envs.observation_space.shape) if envs.is_image else description
 
 
 def _uses_variant(entry: Entry, settings: Settings) -> bool:

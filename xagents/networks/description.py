@@ -6,7 +6,7 @@
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xagents.options.errors import did_you_mean
@@ -84,6 +84,16 @@ class NetworkDescription:
         """The `action` section, if there is one; the actions are then a second input of the model."""
         return next((layer for layer in self.layers if layer.kind == 'action'), None)
 
+    @property
+    def smallest_image(self) -> int:
+        """The smallest height and width of an image that all convolutions fit."""
+        needed: dict[str, int] = {}
+        for layer in reversed(self.layers):
+            if layer.kind == 'convolutional':
+                own = (needed.get(layer.name, 1) - 1) * layer.stride + layer.size
+                needed[layer.source] = max(own, needed.get(layer.source, 1))
+        return needed.get(INPUT, 1)
+
     def shapes(
         self, input_shape: Sequence[int], output_units: Sequence[int], action_units: int | None = None
     ) -> dict[str, Shape]:
@@ -116,6 +126,30 @@ class NetworkDescription:
         for layer in self.layers:
             shapes[layer.name] = _output_shape(layer, shapes[layer.source], units, self.where)
         return shapes
+
+
+def fit_small_images(network: NetworkDescription, image: Shape) -> NetworkDescription:
+    """Return the network with small kernels if its convolutions do not fit an image [H, W, C], else the same network.
+
+    While the image is longer than 10 pixels, a layer has kernels of 3 x 3 and the stride 2. All other layers have
+    kernels of 2 x 2 and the stride 1, as the networks for images of 7 x 7 in MiniGrid's documentation. The convolutions
+    of Mnih et al. (2015) need 36 x 36. They make 7 x 7 of 84 x 84, as small kernels do of 10 x 10.
+
+    Args:
+        network: the description.
+        image: height, width and channels of the observations.
+    """
+    if min(image[:2]) >= network.smallest_image:
+        return network
+    sides, layers = {INPUT: image[:2]}, []
+    for layer in network.layers:
+        if layer.kind == 'convolutional':
+            before = sides[layer.source]
+            stride = 2 if max(before) > 10 else 1
+            layer = replace(layer, size=min(stride + 1, *before), stride=stride)
+            sides[layer.name] = tuple((side - layer.size) // stride + 1 for side in before)
+        layers.append(layer)
+    return replace(network, layers=tuple(layers))
 
 
 def value_error(where: str, got: Any, expected: str, names: Iterable[str] = ()) -> ValueError:

@@ -44,6 +44,7 @@ class EnvironmentOptions(Options):
     wrapper: list[str] | None = option(
         None, 'Gymnasium wrappers around each environment, as module:Class', metavar='MODULE:CLASS'
     )
+    flatten: bool = option(False, 'learn from image observations as plain vectors, with dense networks')
     agent_index: bool = option(
         False, 'several agents in one environment: append the one-hot index of an agent to its observation'
     )

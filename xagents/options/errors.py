@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -61,8 +62,11 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def one_line(thing: object) -> str:
-    """Return the text of an exception or another object on one line, or the name of its type if it has no text."""
-    return ' '.join(str(thing).split()) or type(thing).__name__
+    """Return the text of an exception or another object on one line, or the name of its type if it has no text.
+
+    Addresses, as in `<function f at 0x7f1c…>`, are left out.
+    """
+    return re.sub(r' at 0x[0-9a-f]+', '', ' '.join(str(thing).split())) or type(thing).__name__
 
 
 GivenOptions = dict[str, Any]
