@@ -28,6 +28,7 @@ from xagents.pipeline.context import EpisodeEnd
 
 # Makes new environments of the same kind: (n_envs, render_mode, training, in_process) -> Envs.
 EnvFactory = Callable[[int, str | None, bool, bool], 'Envs']
+NEXT_STEP_HINT = 'pass autoreset_mode=AutoresetMode.NEXT_STEP to the vector, or in vector_kwargs to make_vec'
 RECREATE_HINT = 'pass create_envs a function that makes the environment, or pass environments to evaluate on'
 
 
@@ -157,7 +158,8 @@ class Envs(Copyable):
         mode = vector.metadata.get('autoreset_mode')
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.NEXT_STEP.value):
             got = mode.name if isinstance(mode, AutoresetMode) else mode
-            raise ValueError(f'envs: got a vector environment with the autoreset mode {got}, expected NEXT_STEP')
+            problem = f'got a vector environment with the autoreset mode {got}, expected NEXT_STEP'
+            raise ValueError(f'envs: {problem}: {NEXT_STEP_HINT}')
         self.n_envs = vector.num_envs
         agent_set: AgentSet | None = vector.metadata.get(AGENT_SET)
         self.agents = agent_set.names if agent_set else ()

@@ -217,8 +217,10 @@ def _worker_vector(maker: EnvMaker, n_envs: int) -> VectorEnv:
 def maker_for_vector(vector: VectorEnv) -> EnvMaker | None:
     """Return the maker of one environment of a ready-made vector, or None if it is unknown."""
     # A spec does not contain the wrappers around a vector; without them observations or rewards would differ.
-    if isinstance(vector, gymnasium.vector.VectorWrapper):
-        return None
+    while isinstance(vector, gymnasium.vector.VectorWrapper):
+        if type(vector) is not gymnasium.wrappers.vector.RecordEpisodeStatistics:  # which only adds to infos
+            return None
+        vector = vector.env
     spec = vector.spec
     if isinstance(spec, EnvSpec) and spec.entry_point is not None:
         kwargs = {k: v for k, v in spec.kwargs.items() if k not in ('num_envs', 'vectorization_mode', 'vector_kwargs')}
