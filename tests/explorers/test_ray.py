@@ -46,6 +46,6 @@ def test_ray_is_an_extra(monkeypatch, tmp_path):
     found = importlib.util.find_spec
     monkeypatch.setattr('importlib.util.find_spec', lambda name: None if name == 'ray' else found(name))
     agent = xagents.make('ppo', 'CartPole-v1', **COMMON, n_steps=16)
-    with contextlib.closing(agent), pytest.raises(OptionError, match=r'xagents\[ray\]'):
+    with contextlib.closing(agent), pytest.raises(OptionError, match=r'\.\[ray\]'):
         agent.fit(max_steps=100, explorers=2, cluster='ray', run_dir=str(tmp_path / 'run'))
     assert not list(tmp_path.iterdir())

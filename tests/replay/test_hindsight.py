@@ -447,8 +447,8 @@ def test_refusals(env, options, line, monkeypatch):
 
 def test_environments_that_cannot_be_made_again_are_refused():
     with pytest.raises(OptionError, match='her: BitFlip was passed ready-made, expected an environment that can'):
-        make([BitFlip()])
-    repeat = make(as_envs(gymnasium.make('benchmarks.envs.bits:BitFlip-v0')))
+        make([BitFlip()], n_envs=1)
+    repeat = make(as_envs(gymnasium.make('benchmarks.envs.bits:BitFlip-v0')), n_envs=1)
     assert repeat.buffer.goals is repeat.envs.goals
     repeat.close()
 
