@@ -151,6 +151,26 @@ def test_episodes_go_on_when_the_map_changes():
     assert [e.team for e in ended if e.team is not None] == [108.0, 108.0]
 
 
+def test_the_map_of_restored_environments_changes_as_that_of_the_others():
+    def step(envs):
+        for part in envs.parts.values():
+            part.set_actions(np.ones(part.n_envs, int))
+        return {name: np.array(part.step(np.ones(part.n_envs, int))[0]) for name, part in envs.parts.items()}
+
+    found = []
+    for restored in (False, True):
+        with create_multi_policy_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
+            envs.reset(1)
+            if restored:
+                envs.restore(found[0][0])
+            else:
+                step(envs)
+                found.append((envs.snapshot(),))
+            envs.set_policy_mapping({'p': ['a', 'c'], 'q': ['b']})
+            found.append((envs.parts['p'].current_observations(), [step(envs) for _ in range(9)]))
+    np.testing.assert_equal(found[1], found[2])
+
+
 @EAGER
 def test_a_person_trains_resumes_and_evaluates_by_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -133,6 +133,10 @@ class MultiPolicyEnvs(Copyable):
         (states,) = self._assign(lambda: [self.state()], [snapshot])
         for policy, part in self.parts.items():
             part.load_counters(states[policy])
+        # the snapshot made a new object, which the parts share: parts of a later mapping must have it, too
+        rows = self._first_part()._vector
+        assert isinstance(rows, AgentRows)
+        self._parallel_vector = rows.parallel_vector
 
     def state(self) -> dict[str, Any]:
         """Return the state that changes: the vector and the counters of each policy."""
