@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -218,6 +220,29 @@ def test_neither_kills_nor_the_number_of_processes_change_anything(tmp_path):
             time.sleep(0.1)
     assert kills and table(tmp_path / 'killed') == table(tmp_path / 'whole')
     np.testing.assert_equal(*(weights(str(tmp_path / name / 'best')) for name in ('killed', 'whole')))
+
+
+def test_a_full_disk_stops_it_and_it_goes_on_later_to_the_same(evolved, tmp_path):
+    folder = tmp_path / 'p'
+    words = ['tune', 'small', '--env', 'CartPole-v1', *FLAGS.split(), '--trial-steps', '800', '--out', str(folder)]
+
+    def full(*arguments, **others):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    places = {
+        'numpy.savez': 'round-0001/.member-00/.*',
+        'xagents.tuning.member.atomic_write': 'round-0001/.member-00/member.json',
+        'xagents.reports.population_files.atomic_write': 'rounds/0001.json',
+        'shutil.copy2': 'round-0002/.member-00/.*',
+    }
+    for writer, file in places.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writer, full)
+            code, _, stderr = execute(*words)
+        expected = rf': {folder}/{file}: cannot be written \(No space left on device\); free disk space, and the same '
+        assert code == 1 and len(stderr.splitlines()) == 1 and re.search(expected, stderr), stderr
+    assert execute(*words)[::2] == (0, '')
+    assert table(folder) == table(evolved[0])[:2]
 
 
 def test_a_copy_goes_on_as_the_run_does(small_agents, tmp_path):

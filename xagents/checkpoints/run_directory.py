@@ -28,7 +28,7 @@ from xagents.pipeline.context import Context
 from xagents.replay.segments import SegmentStore
 from xagents.system.arrays import add_prefix
 from xagents.system.file_names import CHECKPOINTS, CONFIG, STATUS
-from xagents.system.files import atomic_write, replace_link
+from xagents.system.files import atomic_write, name_file_in_errors, replace_link, write_problem
 from xagents.system.values import to_plain_value
 from xagents.system.versions import versions
 
@@ -255,11 +255,10 @@ class RunDirectory:
 
     def save_error(self, error: OSError) -> SaveError:
         """Return an error that names the file that cannot be written, and the remedy."""
-        name = error.filename if isinstance(error.filename, str) else self.path
         state_note = 'the last checkpoint is complete: ' if self.saved_steps >= 0 else ''
         next_step = f'resume with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
         remedy = 'move it away' if isinstance(error, FileExistsError | NotADirectoryError) else 'free disk space'
-        return SaveError(f'{name}: cannot be written ({error.strerror or error}); {state_note}{remedy} and {next_step}')
+        return SaveError(f'{write_problem(error, self.path)}; {state_note}{remedy} and {next_step}')
 
 
 def copy_run(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -270,16 +269,28 @@ def copy_run(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> 
     Args:
         source: the run directory.
         target: the new directory; an existing one, from a copy that was killed, is replaced.
+
+    Raises:
+        OSError: if a file cannot be copied.
     """
     shutil.rmtree(target, ignore_errors=True)
+    failures: list[OSError] = []
 
     def copy(file: str, to: str) -> None:
         if Path(file).parent.name == REPLAY_DIRECTORY:
             with contextlib.suppress(OSError):  # another file system, or one without links
                 return os.link(file, to)
-        shutil.copy2(file, to)
+        try:
+            with name_file_in_errors(to):
+                shutil.copy2(file, to)
+        except OSError as error:
+            failures.append(error)
+            raise
 
-    shutil.copytree(source, target, symlinks=True, copy_function=copy)
+    try:
+        shutil.copytree(source, target, symlinks=True, copy_function=copy)
+    except shutil.Error as error:  # a list of texts
+        raise next(iter(failures), error) from None
 
 
 def _provenance(run: RunProtocol, before: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from xagents.options.errors import OptionError, one_line
 from xagents.system.file_names import LOCK
-from xagents.system.files import atomic_write, replace_link
+from xagents.system.files import atomic_write, name_file_in_errors, replace_link
 from xagents.system.locks import lock_file
 
 POPULATION_FILE = 'population.json'
@@ -170,5 +170,5 @@ def open_population(folder: str | os.PathLike[str], shared: Mapping[str, Any]) -
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    with atomic_write(path) as temporary:
+    with name_file_in_errors(path), atomic_write(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1))

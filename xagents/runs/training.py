@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import os
 import time
 import weakref
@@ -33,12 +32,10 @@ from xagents.runs.run_datasets import check_datasets, prepare_datasets, record_e
 from xagents.runs.run_workers import check_explorers, collect_with_explorers
 from xagents.runs.shape_check import with_shape_checks
 from xagents.runs.stages import why_stop
+from xagents.system.files import DISK_ERRORS
 from xagents.system.interruption import Interruption
 from xagents.system.memory import check_memory, format_bytes
 from xagents.system.processor import supports_bfloat16
-
-# a disk that is full, read-only or broken
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 def begin(agent: LearningAgent, options: RunOptions, command: str = '') -> Run:

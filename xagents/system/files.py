@@ -9,6 +9,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+# a disk that is full, read-only or broken
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
 
 def fsync(path: str | os.PathLike[str]) -> None:
     """Flush a file, or the names in a folder, to the disk."""
@@ -33,6 +36,12 @@ def name_file_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else (str(error).splitlines() or [''])[0]
         raise OSError(error.errno or errno.EIO, reason, str(path)) from error
+
+
+def write_problem(error: OSError, path: str | os.PathLike[str]) -> str:
+    """Return the file that cannot be written and the reason; the file is `path` if the error names none."""
+    name = error.filename if isinstance(error.filename, str) else path
+    return f'{name}: cannot be written ({error.strerror or error})'
 
 
 @contextlib.contextmanager

@@ -18,10 +18,11 @@ import numpy as np
 
 from xagents.options.errors import OptionError
 from xagents.reports.population_files import Member, Population, lock_population, open_population
+from xagents.system.files import DISK_ERRORS, write_problem
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
 from xagents.tuning.evolution import PERTURB, Evolution
-from xagents.tuning.member import MemberTask
+from xagents.tuning.member import REMEDY, MemberTask
 from xagents.tuning.plan import TuningPlan, plan
 from xagents.tuning.process_pool import ProcessPool, TuningError
 from xagents.tuning.report import train_command
@@ -45,7 +46,7 @@ def evolve(agent_id: str, env: str | None = None, **options: Any) -> str:
 
     Raises:
         OptionError, SettingsError: if an option or a setting is not valid.
-        TuningError: if no member could be trained.
+        TuningError: if no member could be trained, or the disk is full; the same call then resumes the population.
         KeyboardInterrupt: after Ctrl-C; the same call resumes the population.
     """
     return run_population(plan(agent_id, {'population': 8, **with_env(env, options, 'members train')}))
@@ -76,7 +77,12 @@ def run_population(planned: TuningPlan) -> str:
         runner = PopulationRunner(planned, population, workers)
         for line in filter(None, (planned.source_line, planned.warning)):
             runner.say(line)
-        finished = runner.run_rounds()
+        try:
+            finished = runner.run_rounds()
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            raise TuningError(f'{write_problem(error, settings.out)}; {REMEDY}') from error
     if not finished:
         print(f'Interrupted in round {len(population.rounds) + 1} of {runner.n_rounds}; the same command resumes')
         interruption.exit()

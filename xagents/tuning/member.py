@@ -8,14 +8,19 @@ import math
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from xagents.checkpoints.status import SaveError
 from xagents.reports.population_files import MEMBER_FILE
 from xagents.system.file_names import CHECKPOINTS
-from xagents.system.files import replace_link
+from xagents.system.files import atomic_write, name_file_in_errors, replace_link, write_problem
 from xagents.tuning.temporary_agents import temporary_agent
+
+# what to do after a full disk
+REMEDY = 'free disk space, and the same command resumes the population'
 
 
 @dataclass
@@ -54,7 +59,20 @@ def train_member(task: MemberTask) -> float | None:
 
     Returns:
         The mean reward of its last training episodes or of evaluation episodes; None if no episode ended.
+
+    Raises:
+        SaveError: if its run directory cannot be written.
     """
+    try:
+        return _train(task)
+    except SaveError as error:
+        if isinstance(error.__cause__, OSError):
+            # the error of a run names a remedy for a single run
+            raise SaveError(f'{write_problem(error.__cause__, task.folder)}; {REMEDY}') from error.__cause__
+        raise
+
+
+def _train(task: MemberTask) -> float | None:
     folder = Path(task.folder)
     part_folder, start = folder.with_name(f'.{folder.name}'), time.monotonic()
     with _agent(task, part_folder) as agent:
@@ -63,10 +81,22 @@ def train_member(task: MemberTask) -> float | None:
             raise RuntimeError(f'its run ended after {agent.progress.context.steps} steps: {agent.run.stopped}')
         value = agent.evaluate(task.episodes)['mean'] if task.objective == 'evaluation' else agent.mean_reward
     score = value if math.isfinite(value) else None
-    (part_folder / MEMBER_FILE).write_text(json.dumps({'score': score, 'seconds': time.monotonic() - start}))
-    _mark_last_as_best(part_folder)
-    os.replace(part_folder, folder)
+    result, file = {'score': score, 'seconds': time.monotonic() - start}, part_folder / MEMBER_FILE
+    with _writing(part_folder):
+        with name_file_in_errors(file), atomic_write(file) as temporary:
+            temporary.write_text(json.dumps(result))
+        _mark_last_as_best(part_folder)
+        os.replace(part_folder, folder)
     return score
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise SaveError if a file in a folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise SaveError(write_problem(error, folder)) from error
 
 
 def _mark_last_as_best(folder: Path) -> None:
@@ -87,7 +117,8 @@ def _agent(task: MemberTask, part_folder: Path) -> contextlib.AbstractContextMan
         if not task.parent:
             shutil.rmtree(part_folder, ignore_errors=True)
             return make(task.agent, **options, seed=task.seed, run_dir=str(part_folder))
-        copy_run(task.parent, part_folder)
+        with _writing(part_folder):
+            copy_run(task.parent, part_folder)
         agent = resume(str(part_folder), **task.settings, max_steps=task.steps, quiet=True)
         if task.seed is not None:
             agent.options.seed = task.seed

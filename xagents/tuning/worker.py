@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from xagents.checkpoints.status import SaveError
 from xagents.options.errors import OptionError, error_line, one_line
 from xagents.system.answering import Orders, answering
 from xagents.tuning.member import MemberTask, train_member
@@ -177,6 +178,8 @@ class TrialWorker:
             answer = {'kind': 'done', 'value': value}
         except TrialPruned:
             answer = {'kind': 'pruned'}
+        except SaveError as error:  # a full disk is not the fault of a member: the population stops
+            answer = {'kind': 'broken', 'reason': str(error)}
         except Exception as error:
             answer = {'kind': 'failed', 'reason': error_line(error)}
         self.send(**answer)
