@@ -4,9 +4,11 @@ import contextlib
 import functools
 import hashlib
 import os
+import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -18,9 +20,10 @@ import pytest
 import xagents
 from tests.commands import execute
 from xagents.explorers.assignments import ExplorerError
-from xagents.explorers.local_launcher import LocalLauncher
+from xagents.explorers.local_launcher import LocalLauncher, local_launcher
 from xagents.explorers.worker_pool import WorkerPool
 from xagents.options.errors import OptionError
+from xagents.system.locks import locked_folder, remove_abandoned_folders
 
 COMMON = {'n_envs': 8, 'seed': 1, 'quiet': True, 'net': [8], 'vector': 'sync'}
 OFF = {'buffer_max_size': 3000, 'learning_starts': 200, 'buffer_batch_size': 16, 'train_frequency': 64}
@@ -164,6 +167,55 @@ def test_nothing_is_left_of_explorers(launchers, tmp_path, monkeypatch):
     while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not {thread.name for thread in set(threading.enumerate()) - before}
+
+
+HOLDER = """
+import sys
+from xagents.system.locks import locked_folder
+with locked_folder('xagents-explorers-', sys.argv[1]) as folder:
+    (folder / 'large').touch()
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_folders_of_processes_that_were_killed_are_removed_at_the_next_start(tmp_path, monkeypatch):
+    monkeypatch.setattr('xagents.explorers.local_launcher.SHARED_MEMORY_FOLDER', str(tmp_path))
+    words = [sys.executable, '-c', HOLDER, str(tmp_path)]
+    holders = [subprocess.Popen(words, stdin=-1, stdout=-1, text=True) for _ in range(2)]
+    dead, living = (Path(holder.stdout.readline().strip()) for holder in holders)
+    holders[0].kill()
+    holders[0].communicate()
+    other = tmp_path / 'xagents-explorers-of-another-user'
+    other.mkdir()
+    if os.getuid() == 0:
+        os.chown(other, 12345, -1)
+    elsewhere = tmp_path / 'elsewhere'
+    elsewhere.mkdir()
+    (tmp_path / 'xagents-explorers-link').symlink_to(elsewhere)
+    with local_launcher(0, queue.SimpleQueue()):
+        assert not dead.exists() and (living / 'large').exists() and elsewhere.exists()
+        assert other.exists() or os.getuid() != 0
+        assert len(list(tmp_path.glob('xagents-explorers-*'))) == 3 + other.exists()
+    holders[1].communicate()
+    assert not living.exists()
+
+
+def test_a_folder_that_goes_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    make, made = tempfile.mkdtemp, []
+
+    def gone(**others):
+        made.append(make(**others))
+        if len(made) == 1:
+            os.rmdir(made[0])
+        return made[-1]
+
+    monkeypatch.setattr('tempfile.mkdtemp', gone)
+    with locked_folder('a-', str(tmp_path)) as folder:
+        assert len(made) == 2 and [*tmp_path.iterdir()] == [folder]
+        remove_abandoned_folders('a-', str(tmp_path))
+        assert folder.exists()
+    assert not folder.exists()
 
 
 def test_what_cannot_be_divided_is_one_line():

@@ -17,12 +17,14 @@ from xagents.explorers.assignments import Event, EventQueue, ExplorerError, Laun
 from xagents.explorers.process import EXIT_REFUSED
 from xagents.explorers.transport import Server
 from xagents.system.child_process import ChildProcess
+from xagents.system.locks import locked_folder, remove_abandoned_folders
 
 SECONDS_TO_END = 2.0
 # maximum size of a message between processes of one user
 MAX_LOCAL_MESSAGE_BYTES = 2**31 - 2**21
 # a folder whose files are in memory, and the free bytes that it needs
 SHARED_MEMORY_FOLDER, MIN_FREE_BYTES = '/dev/shm', 2**30
+FOLDER_PREFIX = 'xagents-explorers-'
 # the run ends if this many processes per worker in a row exit before they connect
 MAX_EARLY_EXITS = 3
 # one thread per worker: the number of workers sets the number of busy processors
@@ -143,9 +145,10 @@ def local_launcher(
         The launcher.
     """
     with contextlib.ExitStack() as stack:
+        for place in (SHARED_MEMORY_FOLDER, tempfile.gettempdir()):
+            remove_abandoned_folders(FOLDER_PREFIX, place)
         parent = SHARED_MEMORY_FOLDER if _has_space(SHARED_MEMORY_FOLDER) else None
-        folder = Path(tempfile.mkdtemp(prefix='xagents-', dir=parent))
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder = stack.enter_context(locked_folder(FOLDER_PREFIX, parent))
         server = Server(socket_address(folder), events, max_explorers or n_explorers, max_message_bytes, folder=folder)
         stack.callback(server.close)
         launcher = LocalLauncher(n_explorers, folder, events)
