@@ -54,6 +54,13 @@ def test_the_history_goes_on_with_weights(tmp_path):
     assert not (tmp_path / 'h.1.parquet').exists()
 
 
+def test_the_policy_of_equal_runs_is_equal_however_often_they_are_saved(tmp_path):
+    for name, seconds in {'often': 0.0, 'once': 1000.0}.items():
+        make().fit(max_steps=300, run_dir=str(tmp_path / name), save_seconds=seconds, final_episodes=0)
+    saved = [tmp_path / name / 'checkpoints' / 'last' / 'policy.npz' for name in ('often', 'once')]
+    assert saved[0].read_bytes() == saved[1].read_bytes()
+
+
 def test_a_set_is_old_or_new_at_every_point_of_death(tmp_path, monkeypatch):
     """The process dies before its n-th call that changes the folder, for every n."""
 

@@ -6,6 +6,7 @@ version, and the statistics that normalise observations. The files are `plan.jso
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,14 +41,19 @@ def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_space
     plan: NetworkPlan | None = getattr(network, 'plan', None)
     if record is None or network is None or plan is None:
         return None
-    published_weights = network.published_weights
-    arrays = {WEIGHTS: np.array(published_weights.weights, np.float32), VERSION: np.array(published_weights.version)}
+    weights = np.array(network.published_weights.weights, np.float32)
+    arrays = {WEIGHTS: weights, VERSION: np.array(_version_of(weights))}
     if statistics.observations:
         arrays |= add_prefix('observation_statistics', statistics.observations.state())
     about = {'format': FORMAT, 'xagents': __version__, 'agent': agent_id, 'policy': record, 'network': plan.to_dict()}
     observations, actions = map(space_to_dict, env_spaces)
     about |= {'observation_space': observations, 'action_space': actions}
     return PolicyData({**about, 'normalizes': statistics.observations is not None}, arrays)
+
+
+def _version_of(weights: np.ndarray) -> int:
+    """Return a number of 63 bits that is equal for equal weights, and otherwise another one."""
+    return int.from_bytes(hashlib.sha256(weights.tobytes()).digest()[:8], 'little') >> 1
 
 
 def read_policy(plan: Path, arrays: Path) -> TrainedPolicy:
@@ -86,7 +92,7 @@ class TrainedPolicy:
     Attributes:
         agent: id of the agent that learned the policy.
         spaces: observation and action space of one environment.
-        version: version of the weights.
+        version: number of the weights; equal weights have equal numbers.
         acting_policy: from prepared observations [N, *D] and noise to actions and other columns.
         encoder: from raw observations to [N, *D].
         statistics: statistics that normalise encoded observations.
