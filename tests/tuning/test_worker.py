@@ -1,5 +1,6 @@
 """A worker of `xagents tune`: what a trial reports and is worth, its paths, its answers, and its end."""
 
+import contextlib
 import json
 import math
 import queue
@@ -64,6 +65,9 @@ def calls(monkeypatch):
     keras.backend = types.SimpleNamespace(clear_session=lambda: said.append(('cleared',)))
     monkeypatch.setitem(sys.modules, 'xagents.factory.make', factory)
     monkeypatch.setitem(sys.modules, 'keras', keras)
+    programs = types.ModuleType('xagents.networks.program_cache')  # the true one loads TensorFlow and the true Keras
+    programs.share_programs = contextlib.contextmanager(lambda make, options: (yield make()))
+    monkeypatch.setitem(sys.modules, 'xagents.networks.program_cache', programs)
     monkeypatch.setattr(temporary_agents.gc, 'collect', lambda: said.append(('collected',)))
     return said
 
