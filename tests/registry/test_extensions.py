@@ -10,11 +10,13 @@ import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import gymnasium
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import xagents
 import xagents.factory.load
@@ -496,6 +498,37 @@ def test_the_python_of_the_page_runs(without_xla, tmp_path, monkeypatch, capsys)
     said = capsys.readouterr().out
     assert 'Episode reward' in said and '--temperature' in said
     assert {'awr', 'warm-awr'} <= registry.parts.registered.keys() and 'gated' in own_networks.registered
+
+
+def test_agents_with_networks_of_their_own_do_as_the_page_says(without_xla, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    section = re.search(r'^#### Networks of its own$(.*?)^#### ', PAGE.read_text(), re.DOTALL | re.MULTILINE)[1]
+    names = {'__name__': 'notebook', 'xagents': xagents, 'np': np, 'tf': tf}
+    for block in re.findall(r'^```python\n(.*?)^```', section, re.DOTALL | re.MULTILINE):
+        exec(compile(block.replace('max_steps=1_000', 'max_steps=100, quiet=True'), str(PAGE), 'exec'), names)
+    for agent_id, options in (('reinforce', {}), ('small-dqn', {'learning_starts': 32, 'buffer_max_size': 64})):
+        agent = xagents.make(agent_id, 'CartPole-v1', net=[4], seed=1, quiet=True, **options)
+        before = agent.output_models[0].get_weights()
+        logs = list(agent.train_iter(max_steps=60))
+        assert np.isfinite(logs[-1]['loss/value'])
+        assert any((a != b).any() for a, b in zip(before, agent.output_models[0].get_weights(), strict=True))
+        agent.close()
+    assert execute('train', 'reinforce') == 0 and '--policy-model' in capsys.readouterr().out
+
+
+def test_a_class_variable_hides_an_option():
+    @dataclass
+    class Options(PPOOptions):
+        ranges = {name: r for name, r in PPOOptions.ranges.items() if name not in ('gamma', 'entropy_coef')}
+        gamma: ClassVar[float] = 0.5
+        entropy_coef: ClassVar[float] = 0.0
+
+    xagents.register('hides')(type('Hides', (PPO,), {'Options': Options}))
+    assert not {'gamma', 'entropy_coef'} & set(commands['train'].options('hides'))
+    refused('entropy_coef: is no option of hides', make, 'hides', entropy_coef=0.1)
+    agent = make('hides')
+    assert agent.gamma == agent.traced_options.gamma == 0.5
+    agent.close()
 
 
 @pytest.mark.parametrize('page', [PAGE, EXAMPLE / 'README.md'], ids=lambda page: page.name)

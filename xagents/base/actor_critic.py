@@ -17,7 +17,7 @@ class ActorCritic(OnPolicy):
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
-        self.model = self._with_policy_head(model)
+        self.model = self.with_policy_head(model)
         log_std_units = [self.distribution.n_units] if self.distribution.has_log_std else []
         self._check_model(self.model, [*self.output_units(self.envs).values(), *log_std_units])
         rate = adopt_model_optimizer(self.model, self.options)

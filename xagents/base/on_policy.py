@@ -20,7 +20,7 @@ from xagents.envs.interface import Envs
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import Distribution, StateDependentGaussian, distribution_for
 from xagents.networks.models import with_log_std, with_logits
-from xagents.networks.programs import Program, has_convolutions, network_input
+from xagents.networks.programs import Program, has_convolutions, network_input, suits_xla
 from xagents.networks.state_dependent import count_features, with_state_dependent_std
 from xagents.options.agents import AgentOptions, OnPolicyOptions, SDEOptions
 from xagents.options.errors import OptionError, one_line
@@ -45,7 +45,6 @@ class OnPolicy(BaseAgent):
     critic: keras.Model
     # the compiled update: from a `RolloutBatch` and further arguments of `run_update` to metrics by name
     update: Callable[..., dict[str, tf.Tensor]]
-    _update: Program
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
@@ -79,7 +78,7 @@ class OnPolicy(BaseAgent):
         """Take `n_steps` steps in every environment; see `Collector.collect`."""
         return self.collector.collect(self.options.n_steps, **schedule)
 
-    def _with_policy_head(self, model: keras.Model) -> keras.Model:
+    def with_policy_head(self, model: keras.Model) -> keras.Model:
         """Return the model with logits or means as its first output; a log standard deviation is the last output."""
         options = self.options
         if not self.distribution.has_log_std:
@@ -106,6 +105,11 @@ class OnPolicy(BaseAgent):
         return heads[:-1] if self.distribution.has_log_std else heads
 
     # learning
+
+    @functools.cached_property
+    def _update(self) -> Program:
+        """The compiled update."""
+        return Program(self._compiled, jit=suits_xla(*self.output_models))
 
     def run_update(self, batch: dict[str, np.ndarray], *arguments: Any) -> dict[str, float]:
         """Run the compiled update, publish the new weights for acting, and return the metrics by name.

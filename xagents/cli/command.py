@@ -78,7 +78,7 @@ class Command:
             # networks first, options without effect last
             own = [option for name, option in known.items() if name not in shared]
             own.sort(key=lambda option: (option.name not in entry.models) + 2 * option.ignored)
-            shared = {name: known[name] for name in shared}
+            shared = {name: known[name] for name in shared if name in known}
             title, group = self.groups[0]
             # the agent's own options come first, after the command's section if there is one
             first = {} if group is EnvironmentOptions else {title: sections.pop(title)}

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from xagents.options.agents import AgentOptions
 from xagents.options.commands import EvaluateOptions, ExportOptions, PlayOptions, TuneOptions
-from xagents.options.declaration import Option, declared_options
+from xagents.options.declaration import Option, declared_options, network_file
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, error_line
 from xagents.options.foreign_names import agent_hint
@@ -388,6 +388,7 @@ def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) ->
     model = next((entry for base in agent.__mro__[1:] if (entry := find_entry(base))), None)
     if model is None and 'networks' not in given:
         raise OptionError('agent', f'got {agent.__name__}, which inherits no agent with networks, expected networks=')
+    _declare_networks(agent, given.get('networks', ()))
     _check_options(agent.Options)
     summary_line = (agent.__doc__ or '').strip().split('\n')[0].rstrip('.')
     model = model or Entry(name, agent, (), agent.__name__)
@@ -396,6 +397,18 @@ def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) ->
     fields = {**files, 'help': summary_line or model.help, **given}
     fields |= {'id': name, 'class_or_path': agent, 'declaration': agent.Options, 'distribution': package}
     return dataclasses.replace(model, **fields)
+
+
+def _declare_networks(agent: type, networks: Sequence[NetworkRole]) -> None:
+    """Declare the options of the networks' files that the options of an agent lack."""
+    declaration: Any = agent.Options  # type: ignore[attr-defined]
+    known = getattr(declaration, '__dataclass_fields__', None)
+    labels = {} if known is None else {n.option: n.label for n in networks if n.option not in known}
+    if labels:
+        fields = [(name, str | None, network_file(f'.cfg file of the network: {labels[name]}')) for name in labels]
+        names = {'__module__': declaration.__module__, '__doc__': declaration.__doc__}
+        made = dataclasses.make_dataclass(declaration.__name__, fields, bases=(declaration,), namespace=names)
+        agent.Options = made  # type: ignore[attr-defined]
 
 
 def _check_options(declaration: Any) -> None:
