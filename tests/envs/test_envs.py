@@ -499,7 +499,7 @@ class TestEnvPool:
         with create_envs('CartPole-v1', 2, vector='envpool') as envs:
             envs.reset(1)
             for wrong in ([0, 2], [-1, 0]):
-                with pytest.raises(ValueError, match=r'not all in Discrete\(2\)'):
+                with pytest.raises(ValueError, match=r'expected elements of Discrete\(2\)'):
                     envs.step(np.array(wrong))
 
     def test_floats_become_float32(self):
@@ -531,11 +531,16 @@ class TestEnvPool:
                 terminations = sum(bool(calm.step(np.array([0]))[2][0]) for _ in range(100))
                 assert terminations == 0  # standing still loses lives, which end nothing when not training
 
+    def test_images_of_other_games_are_not_those_of_atari(self):
+        with create_envs('Basic-v1', 2, vector='envpool') as envs:  # ViZDoom
+            assert not envs.atari and envs.reset(0).shape == (2, 84, 84, 12)
+
     def test_wrong_input_is_one_line(self):
         for arguments, problem in (
             ({'env': 'CartPole-v1', 'preprocess': True}, 'expected Atari games only'),
             ({'env': 'Pong-v5', 'preprocess': False}, 'expected preprocessed Atari only'),
             ({'env': 'CartPole-v1', 'wrapper': 'tests.environments:Scaled'}, 'got envpool with wrappers'),
+            ({'env': 'TicTacToe-v1'}, 'has several players in envpool'),
         ):
             with pytest.raises(OptionError, match=problem) as refused:
                 create_envs(vector='envpool', **arguments)

@@ -30,7 +30,7 @@ class EnvPoolVectorEnv(VectorEnv):
     - EnvPool silently accepts actions outside a Discrete space; this class raises an error.
     - EnvPool reports a termination in the same step as the time limit as truncated only; its results do not
       distinguish the two.
-    - EnvPool's Atari frames [stack, H, W] become [H, W, stack].
+    - The frames [stack, H, W] of Atari and ViZDoom become [H, W, stack].
 
     Raises:
         OptionError: if EnvPool is not installed, or does not have the environment or the argument.
@@ -57,7 +57,9 @@ class EnvPoolVectorEnv(VectorEnv):
         if max_episode_steps is not None:
             self._kwargs['max_episode_steps'] = max_episode_steps
         spec = self._make_spec(name)
-        atari = hasattr(spec.config, 'stack_num') and hasattr(spec.config, 'episodic_life')
+        if spec.config.max_num_players > 1:
+            raise OptionError('env', f'{name} has several players in envpool, expected an environment with one')
+        atari = hasattr(spec.config, 'repeat_action_probability')  # EnvPool's games only
         if preprocess is not None and preprocess != atari:
             expected = 'preprocessed Atari only' if atari else 'Atari games only'
             raise OptionError('preprocess', f'got {preprocess} for {name} with envpool, expected {expected}')
@@ -74,7 +76,8 @@ class EnvPoolVectorEnv(VectorEnv):
         with warnings.catch_warnings(action='ignore'):
             self.single_action_space = spec.gymnasium_action_space
             self.single_observation_space = spec.gymnasium_observation_space
-        if atari:
+        self._has_frames = hasattr(spec.config, 'stack_num')
+        if self._has_frames:
             frames = spec.gymnasium_observation_space
             low, high = (np.moveaxis(bound, 0, -1) for bound in (frames.low, frames.high))
             self.single_observation_space = spaces.Box(low, high, dtype=np.uint8)
@@ -137,7 +140,7 @@ class EnvPoolVectorEnv(VectorEnv):
         self._totals[over] = self._lengths[over] = 0
 
     def _to_observations(self, observations: Any) -> Any:
-        return np.ascontiguousarray(np.moveaxis(observations, 1, -1)) if self.atari else observations
+        return np.ascontiguousarray(np.moveaxis(observations, 1, -1)) if self._has_frames else observations
 
     def render(self) -> tuple[Any, ...] | None:
         """Return a frame of each environment."""
