@@ -21,6 +21,7 @@ import xagents
 from xagents.cli import execute
 from xagents.datasets import dataset_names
 from xagents.evaluation.playing import evaluation_collector
+from xagents.factory.presets import find_preset
 from xagents.reports.curves import run_curves
 from xagents.reports.plotting import plot_history, save_plot
 
@@ -43,8 +44,9 @@ train bc --dataset pendulum/medium-v0 --max-steps 20000 --eval-frequency 1000 --
 
 
 def train(agent_id: str, seed: int, history: Path) -> xagents.PPO:
-    """Train on CartPole-v1 for 200 000 steps, and write one row per episode to `history`."""
-    agent = xagents.make(agent_id, 'CartPole-v1', n_envs=16, seed=seed, history_checkpoint=str(history))
+    """Train on CartPole-v1 with tuned settings, and write one row per episode to `history`."""
+    options = find_preset(agent_id, 'CartPole-v1').options
+    agent = xagents.make(agent_id, 'CartPole-v1', **options, seed=seed, history_checkpoint=str(history))
     agent.fit(max_steps=200_000)
     return agent
 

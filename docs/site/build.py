@@ -27,6 +27,7 @@ from latex2mathml.converter import convert
 
 from docs.site import pages
 from docs.write_agents import LINK as CODE_LINK
+from xagents.version import __version__
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -100,7 +101,7 @@ def settings(pages_folder: Path) -> dict[str, Any]:
     MkDocs with the Material theme can read the settings file, too.
     """
     found = yaml.safe_load((HERE / 'mkdocs.yml').read_text())
-    found |= {'docs_dir': pages_folder.name, 'site_dir': 'site'}
+    found |= {'docs_dir': pages_folder.name, 'site_dir': 'site', 'copyright': f'xagents {__version__}, MIT licence'}
     found['nav'] = [unfolded(entry, pages_folder) for entry in found['nav']]
     (reference,) = [plugin['mkdocstrings'] for plugin in found['plugins'] if 'mkdocstrings' in plugin]
     reference['handlers']['python']['paths'] = [str(ROOT)]
@@ -176,15 +177,28 @@ def linked(text: str, source: str) -> str:
 
 
 def notebook(text: str) -> str:
-    """Return a notebook as Markdown, without outputs."""
-    cells = [(cell['cell_type'], ''.join(cell['source'])) for cell in json.loads(text)['cells']]
-    return '\n\n'.join(source if kind == 'markdown' else f'```python\n{source}\n```' for kind, source in cells)
+    """Return a notebook with its outputs as Markdown."""
+    parts = []
+    for cell in json.loads(text)['cells']:
+        source = ''.join(cell['source'])
+        parts.append(source if cell['cell_type'] == 'markdown' else f'```python\n{source}\n```')
+        parts += filter(None, map(notebook_output, cell.get('outputs', ())))
+    return '\n\n'.join(parts)
+
+
+def notebook_output(output: dict[str, Any]) -> str:
+    """Return an output of a notebook as Markdown: a picture, or the printed text."""
+    data = output.get('data', {})
+    if 'image/png' in data:
+        return f'<img alt="Output" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'
+    text = ''.join(output.get('text', data.get('text/plain', '')))
+    return f'```text\n{text.rstrip()}\n```' if text.strip() else ''
 
 
 def unfolded(entry: Any, pages_folder: Path) -> Any:
     """Return an entry of the navigation with `folder/*` replaced by the pages of the folder.
 
-    Pages of packages follow their index page, from the top layer down.
+    Pages of packages follow their index page, in alphabetical order.
     """
     if not isinstance(entry, dict):
         return entry
@@ -195,7 +209,7 @@ def unfolded(entry: Any, pages_folder: Path) -> Any:
         return entry
     folder = pages_folder / inside.removesuffix('/*')
     if folder.name == 'packages':
-        return {title: ['packages/index.md', *({name: f'packages/{name}.md'} for name in pages.packages())]}
+        return {title: ['packages/index.md', *({f'xagents.{name}': f'packages/{name}.md'} for name in sorted(pages.packages()))]}
     found = sorted(folder.rglob('*.md'))
     return {
         title: [{str(page.relative_to(folder).with_suffix('')): str(page.relative_to(pages_folder))} for page in found]

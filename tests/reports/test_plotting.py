@@ -285,3 +285,14 @@ def test_a_wrong_command_is_refused_before_anything_is_written(tmp_path, paths, 
     message = str(error.value)
     assert '\n' not in message and all(word in message for word in words), message
     assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_evaluations_of_a_run_without_episodes_are_drawn_at_their_steps(tmp_path, drawn):
+    folder = make_run(tmp_path / 'a', 1.0)
+    HistoryWriter(folder / 'history.parquet').close()
+    with MetricsWriter(folder / 'metrics.parquet') as writer:
+        for step, mean in ((10, None), (20, 5.0), (30, None), (40, 7.0), (50, None)):
+            # between evaluations the mean keeps the value of the last one
+            writer.write(step, {'mean_reward': 5.0 if step < 40 else 7.0, **({'evaluate/mean': mean} if mean else {})})
+    x, y = curve(drawn(run_dirs=[folder]))
+    assert (x[[0, -1]].tolist(), y[[0, -1]].tolist()) == ([20, 40], [5, 7]) and len(set(np.diff(y).round(9))) == 1

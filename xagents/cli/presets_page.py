@@ -23,9 +23,9 @@ DEFAULT_SOURCE = 'rl-baselines3-zoo'
 LEGEND = (
     f'Settings are those of {DEFAULT_SOURCE} if no source is given. '
     'Published: the mean reward of one trained agent in the source. Seen: the median of the mean rewards of several '
-    'seeds (their number), acting greedily with the last weights. When: the date of these runs. '
-    'xagents train <agent> --env <environment> --tuned uses the settings; its other flags override them. '
-    f'{PRETRAINED_MARK} xagents play <agent> --pretrained <environment> plays a trained policy.'
+    'seeds (their number), acting greedily with the last weights; not run: no training of all steps was measured. '
+    'When: the date of these runs. xagents train <agent> --env <environment> --tuned uses the settings; its other '
+    f'flags override them. {PRETRAINED_MARK} xagents play <agent> --pretrained <environment> plays a trained policy.'
 )
 
 

@@ -19,6 +19,7 @@ from xagents.reports.statistics import setting_label, varying_options
 if TYPE_CHECKING:
     import pandas as pd
 
+EVALUATED = 'evaluate/mean'
 HISTORY, METRICS = 'history.parquet', 'metrics.parquet'
 
 
@@ -113,6 +114,9 @@ def _read_curve(run: Path, column: str) -> _CurveData:
     elif (run / METRICS).exists():
         metrics = read_metrics(run / METRICS)
         columns = list(dict.fromkeys([*COLUMNS, *map(str, metrics.columns)]))
+        if column == 'mean_reward' and EVALUATED in metrics.columns:
+            # the mean stays the same until the next evaluation: draw each evaluation at its step
+            metrics = metrics[metrics[EVALUATED].notna()]
         if column in metrics.columns:
             frame = metrics[list(dict.fromkeys([STEPS, column]))].assign(step=metrics[STEPS], time=np.nan)
             if history is not None and len(history):
