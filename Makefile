@@ -6,7 +6,7 @@ DEMO   := demo
 CASES  ?=
 RUNS   ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-offline pretrained docs site images gallery clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-offline pretrained docs site images notebook gallery clean
 help:
 	@echo 'make demo                  trains PPO on CartPole-v1, plots the run and records a video (in $(DEMO)/)'
 	@echo 'make test                  runs the test suite'
@@ -28,6 +28,7 @@ help:
 	@echo 'make docs                  updates the generated parts of docs/agents/ (options, commands, scores, links) and of the README (speed)'
 	@echo 'make site                  builds the documentation as a site with search (site/index.html); a warning is an error'
 	@echo 'make images                draws the pictures of the README and of docs/datasets.md'
+	@echo 'make notebook              runs docs/walkthrough.ipynb and stores its outputs, with nbclient, which it installs'
 	@echo 'make gallery               draws the pictures and writes the page of the gallery; RUNS=DIR adds finished runs with image observations'
 	@echo 'make clean                 removes the virtual environment, the site, builds and the results of the demo'
 	@echo 'Variables:'
@@ -127,6 +128,10 @@ site: $(VENV)/.installed
 
 images: $(VENV)/.installed
 	$(BIN)/python docs/make_images.py
+
+notebook: $(VENV)/.installed
+	$(PIP) nbclient ipykernel
+	$(BIN)/python docs/run_notebook.py
 
 gallery: $(VENV)/.installed
 	$(BIN)/python docs/make_gallery.py $(if $(RUNS),--runs $(RUNS)) $(CASES)

@@ -117,15 +117,16 @@ def repeats(rows: Sequence[Row]) -> str:
 
 
 def machines_table(rows: Sequence[Row]) -> str:
-    """Return the table of all machines: a row for each case."""
-    machines = sorted({row.machine for row in rows})
-    heading = ['', *(f'{name}: {what}' for name in machines for what in ('xagents', *TIMES))]
-    found = {(row.title, row.machine): [row.ours, f'{row.times:.2f}', row.times_sbx] for row in rows}
+    """Return the table of all machines: a row for each case on each machine."""
+    ordered = sorted(rows, key=lambda row: row.machine)
+    titles = dict.fromkeys(row.title for row in rows)
     cells = [
-        [title, *(cell for name in machines for cell in found.get((title, name), ['–', '', '']))]
-        for title in dict.fromkeys(row.title for row in rows)
+        [title, row.machine, row.ours, f'{row.times:.2f}', row.times_sbx]
+        for title in titles
+        for row in ordered
+        if row.title == title
     ]
-    return tables.markdown(heading, cells)
+    return tables.markdown(['', 'machine', 'xagents', *TIMES], cells)
 
 
 def draw(path: Path, rows: Sequence[Row]) -> None:

@@ -209,7 +209,12 @@ def unfolded(entry: Any, pages_folder: Path) -> Any:
         return entry
     folder = pages_folder / inside.removesuffix('/*')
     if folder.name == 'packages':
-        return {title: ['packages/index.md', *({f'xagents.{name}': f'packages/{name}.md'} for name in sorted(pages.packages()))]}
+        return {
+            title: [
+                'packages/index.md',
+                *({f'xagents.{name}': f'packages/{name}.md'} for name in sorted(pages.packages())),
+            ]
+        }
     found = sorted(folder.rglob('*.md'))
     return {
         title: [{str(page.relative_to(folder).with_suffix('')): str(page.relative_to(pages_folder))} for page in found]
