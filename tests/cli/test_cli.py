@@ -363,6 +363,8 @@ def test_the_end_of_a_run_is_its_exit_code(factory, end, code, message):
         (FileNotFoundError(2, 'No such file', 'a.tf'), 2, "xagents train: [Errno 2] No such file: 'a.tf'\n"),
         (TypeError('a bug'), 1, 'xagents train: TypeError: a bug (--debug shows the traceback)\n'),
         (KeyboardInterrupt(), 130, 'xagents train: interrupted\n'),
+        # the pipe of another process, and not the reader of the output
+        (BrokenPipeError('worker'), 1, 'xagents train: BrokenPipeError: worker (--debug shows the traceback)\n'),
     ],
 )
 def test_what_cannot_be_made_was_wrong_input(factory, error, code, message):
@@ -394,6 +396,15 @@ def test_a_reader_that_leaves_is_no_traceback(words, unbuffered):
     done = subprocess.run(command, cwd=ROOT, env=env, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, '')
+
+
+@pytest.mark.skipif(os.name != 'posix', reason='pipes')
+def test_a_reader_that_leaves_in_the_midst_of_a_command_is_no_error():
+    code = 'import xagents.cli.dispatch as d; d._dispatch = lambda words: [print("x" * 99) for _ in range(9999)]; d.main()'
+    process = subprocess.Popen([sys.executable, '-c', code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait(20)) == (b'', 1)
 
 
 # ---------------------------------------------------------------------------------------------- before TensorFlow loads

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import shlex
 import sys
 import textwrap
@@ -64,6 +65,8 @@ def execute(argv: Sequence[str] | None = None) -> None:
     except (OptionError, InputError) as error:
         raise SystemExit(_fail(error, command, arguments, 2)) from None
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_has_ended():
+            raise SystemExit(1) from None
         raise SystemExit(_fail(error, command, arguments, 1)) from None
 
 
@@ -102,12 +105,18 @@ def _about() -> str:
 
 
 def _show(page: str) -> None:
-    try:
-        print(page, flush=True)
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has closed it
-        with contextlib.suppress(OSError):  # else Python's last flush would raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
+    print(page, flush=True)
+
+
+def _reader_has_ended() -> bool:
+    """Return whether the reader of standard output, such as `head`, has ended; further output is then discarded."""
+    with contextlib.suppress(OSError, AttributeError):  # no file, or a system without `poll`
+        stdout, poll = sys.stdout.fileno(), select.poll()
+        poll.register(stdout, 0)  # only for errors
+        if poll.poll(0):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)  # else Python's last flush would raise
+            return True
+    return False
 
 
 def _agent_in(command: Command, rest: Sequence[str]) -> str:
