@@ -400,7 +400,9 @@ def test_a_reader_that_leaves_is_no_traceback(words, unbuffered):
 
 @pytest.mark.skipif(os.name != 'posix', reason='pipes')
 def test_a_reader_that_leaves_in_the_midst_of_a_command_is_no_error():
-    code = 'import xagents.cli.dispatch as d; d._dispatch = lambda words: [print("x" * 99) for _ in range(9999)]; d.main()'
+    code = (
+        'import xagents.cli.dispatch as d; d._dispatch = lambda words: [print("x" * 99) for _ in range(9999)]; d.main()'
+    )
     process = subprocess.Popen([sys.executable, '-c', code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.readline()
     process.stdout.close()
