@@ -362,7 +362,10 @@ class Envs(Copyable):
         return envs
 
     def factory_to_bytes(self) -> bytes:
-        """Return a pickled function that makes the environments in another process; see `envs_from_bytes`.
+        """Return a pickled function that makes the environments in a child process of this one; see `envs_from_bytes`.
+
+        This is the only pickle of xagents: a function of a script exists only as code. The bytes are only for a child
+        process that this process starts itself.
 
         Raises:
             ValueError: if it is unknown how to make the environments, or the function cannot be pickled; in one line.
@@ -422,7 +425,10 @@ class Envs(Copyable):
 
 
 def envs_from_bytes(sent: bytes, n_envs: int) -> Envs:
-    """Create `n_envs` environments from the bytes of `Envs.factory_to_bytes`, as `Envs.recreate` does."""
+    """Create `n_envs` environments from the bytes of `Envs.factory_to_bytes`, as `Envs.recreate` does.
+
+    The bytes can execute any code: only those of the parent process may be used.
+    """
     return pickle.loads(sent).fn(n_envs, None, False, False)
 
 
