@@ -157,6 +157,8 @@ def test_a_video_is_of_the_environment():
         (f'{HERE}:Different', {}, 'x has observations of .*, z of .*; expected equal spaces for one policy'),
         (f'{HERE}:Leavin', {}, r'tests.team_problems has no Leavin \(did you mean Leaving\?\)'),
         (f'{HERE}:Leaving', {'env_kwargs': {'img': 1}}, "takes no 'img', expected .*image"),
+        ('pettingzoo:subprocess:Popen', {'env_kwargs': {'args': ''}}, 'is a type, expected a class of'),
+        ('pettingzoo:os:system', {'env_kwargs': {'command': ''}}, 'expected a class of environments or a function'),
         (f'{HERE}:Leaving', {'preprocess': True}, 'preprocess: .* not an Atari game'),
         (f'{HERE}:Leaving', {'vector': 'envpool'}, 'vector: got envpool'),
         (f'{HERE}:Leaving', {'wrapper': 'gymnasium.wrappers:TimeAwareObservation'}, 'wrapper: .* cannot wrap'),
@@ -173,7 +175,7 @@ def test_a_video_is_of_the_environment():
         (f'{HERE}:Alone', {'agent_index': True}, 'agent_index: .* has one agent, expected an environment with several'),
         (f'{HERE}:Nobody', {}, 'has no agents'),
         ('pettingzoo:mpe2.simple_spread_v3', {'env_kwargs': {'N': 'three'}}, 'cannot be made: '),
-        ('pettingzoo:json:loads', {}, 'cannot be made: '),
+        ('pettingzoo:json:loads', {}, 'is a function, expected a class of environments or a function named parallel'),
         ('CartPole-v1', {'agent_index': True}, 'agent_index: CartPole-v1 has one agent'),
     ],
 )

@@ -34,7 +34,7 @@ from xagents.ppo.cli import PPOOptions
 from xagents.registry import agents as registry
 from xagents.registry.agents import BUILTIN_AGENTS, NetworkRole, agent_id_of, agents, find_agent
 from xagents.registry.parts import REGISTERED_MODULES
-from xagents.runs.registry import find_registered_stages
+from xagents.runs.registry import find_stages
 from xagents.runs.registry import stage_registry as own_stages
 
 ROOT = Path(xagents.__file__).parents[1]
@@ -50,10 +50,11 @@ def nothing_stays(monkeypatch):
     for parts in KINDS:
         monkeypatch.setattr(parts, 'registered', {})
         monkeypatch.setattr(parts, '_objects', {})
+        monkeypatch.setattr(parts, 'located', {})
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
-        if name.split('.')[0] in ('own_parts', 'foreign', 'helpful'):
+        if name.split('.')[0] in ('own_parts', 'foreign', 'helpful', 'my_module'):
             del sys.modules[name]
 
 
@@ -273,7 +274,7 @@ def test_a_package_may_use_the_decorators_too(package):
     )
     package(code, agents={'theirs': 'foreign:Foreign'}, stages={'their-stage': 'foreign:stage'})
     assert find_agent('theirs').help == 'theirs'
-    (part,) = find_registered_stages(['their-stage'])
+    (part,) = find_stages(['their-stage'])
     assert (part.position, part.anchor) == ('before', 'learn')
     assert not os.environ[REGISTERED_MODULES], 'other processes find an installed package themselves'
 
@@ -462,6 +463,141 @@ def test_other_processes_import_what_was_registered(package, tmp_path):
     refused('gone is registered in gone, which cannot be imported: ModuleNotFoundError', find_agent, 'gone')
 
 
+# ------------------------------------------------------------------------------------- modules of the working directory
+
+MINE = """
+import gymnasium, keras, numpy as np, xagents
+from xagents import PPO
+from xagents.pipeline import stage
+
+class Plain(PPO):
+    pass
+
+@xagents.register('named', help='with a name')
+class Named(PPO):
+    pass
+
+def gated(input_shape, output_units):
+    x = keras.Input(input_shape)
+    return keras.Model(x, [keras.layers.Dense(units)(x) for units in output_units])
+
+@xagents.register_stage('scaled', before='learn')
+def scaled(ctx, scale: float = 1.0, clip=None):
+    ctx.batch['rewards'] = ctx.batch['rewards'] * np.float32(scale)
+    ctx.logs['own/scale'], ctx.logs['own/clip'] = scale, float(clip or 0)
+
+class Counts:
+    def __init__(self, every: int | None, name: str = ''):
+        self.every, self.total, self.name = every or 0, 0, name
+    def __call__(self, ctx):
+        self.total += self.every
+        ctx.logs['own/total'] = float(self.total)
+        yield
+
+@stage
+def counted(contexts, first: int = 3):
+    for number, ctx in enumerate(contexts, first):
+        ctx.logs['own/number'] = float(number)
+        yield ctx
+
+def per_agent(agent, factor=2):
+    return lambda ctx: ctx.logs.update({'own/envs': float(agent.n_envs * factor)})
+
+def helper(x):
+    pass
+
+gymnasium.register('Mine-v0', entry_point='tests.environments:Counter', kwargs={'length': 5})
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A module in the working directory, which is not on the path; a function that forgets it, as a new process."""
+    (tmp_path / 'mine.py').write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'path', [path for path in sys.path if path])
+
+    def forget():
+        sys.modules.pop('mine', None)
+        gymnasium.registry.pop('Mine-v0', None)
+        monkeypatch.setenv(REGISTERED_MODULES, '')
+        for parts in KINDS:
+            parts.registered.clear(), parts.located.clear(), parts._objects.clear()
+
+    yield forget
+    forget()
+
+
+def test_parts_of_a_module_are_known_by_their_place_and_saved_with_the_run(mine, without_xla, capsys):
+    words = 'CartPole-v1 --n-steps 8 --max-steps 16 --seed 1 --final-episodes 0 --quiet --run-dir run'
+    own = 'mine:Counts every=3 mine:counted mine:per_agent factor=4 mine:scaled scale=0.5 clip=2'
+    assert execute(*f'train mine:Plain --env {words} --model mine:gated --stages {own}'.split()) == 0, (
+        capsys.readouterr()
+    )
+    mine()
+    agent = xagents.load('run')
+    assert agent.id == 'mine:Plain' and 'mine' in sys.modules and len(agent.model.layers) == 3
+    agent.close()
+    mine()
+    agent = xagents.resume('run')
+    names = agent.recipe().names
+    assert names[names.index('learn') - 1] == 'mine:scaled' and names[names.index('collect') + 1] == 'mine:Counts'
+    (log,) = agent.train_iter(max_steps=24, stages=own.split())
+    agent.close()
+    assert {n: log[f'own/{n}'] for n in ('total', 'number', 'envs', 'scale', 'clip')} == {
+        'total': 3, 'number': 3, 'envs': 4, 'scale': 0.5, 'clip': 2
+    }  # fmt: skip
+    mine()
+    assert execute('evaluate', '--run-dir', 'run', '--episodes', '1') == 0, capsys.readouterr()
+
+
+def test_modules_are_imported_before_names_are_resolved(mine, without_xla, capsys):
+    words = '--import mine --env Mine-v0 --n-steps 8 --max-steps 16 --seed 1 --quiet --run-dir run'
+    assert execute('train', 'named', '--import', 'mine', '-h') == 0 and 'named, with a name' in capsys.readouterr().out
+    mine()
+    assert execute(*f'train named {words} --stages scaled scale=2'.split()) == 0, capsys.readouterr()
+    mine()
+    assert execute('evaluate', '--run-dir', 'run', '--episodes', '1') == 0, capsys.readouterr()
+    mine()
+    agent = xagents.load('run')
+    assert agent.id == 'named' and agent.envs.id == 'Mine-v0'
+    agent.close()
+    mine()
+    Path('config.yaml').write_text('imports: [mine]\nagent: named\nenv: Mine-v0\nmax-steps: 16\nrun-dir: other\n')
+    assert execute('train', '--config', 'config.yaml', '--print-config') == 0
+    assert find_agent('mine:Named').networks == find_agent('named').networks
+
+
+@pytest.mark.parametrize(
+    ('words', 'problem'),
+    [
+        ('--import nothing', "--imports: cannot import 'nothing': ModuleNotFoundError: No module named 'nothing'"),
+        ('--import', '--imports: got nothing, expected text'),
+        ('--model mine:gate', '--model: got mine:gate, but mine has no gate (did you mean gated?)'),
+        ('--model mine:helper', '--model: mine:helper: its function must have the arguments input_shape and output'),
+        ('--stages mine:helper', '--stages: mine:helper: got a function, expected a function whose first parameter'),
+        ('--stages subprocess:Popen args=x', '--stages: subprocess:Popen: got a type, expected a function whose'),
+        ('--stages os:system command=x', '--stages: os:system: got a builtin_function_or_method, expected a function'),
+        ('--stages mine:scaled scael=1', "takes no 'scael', expected scale, clip (did you mean scale?)"),
+        ('--stages mine:scaled scale=x', '--stages: mine:scaled: scale: got x, expected a number'),
+        ('--stages mine:scaled scale=1 scale=2', '--stages: mine:scaled: got scale twice, expected it once'),
+        ('--stages mine:Counts', '--stages: mine:Counts lacks every, expected every=VALUE after the name'),
+        ('--stages scale=1', '--stages: got scale=1 first, expected a name and then its key=value pairs'),
+    ],
+)
+def test_what_is_not_at_its_place_is_one_line(mine, capsys, words, problem):
+    assert execute('train', 'ppo', '--env', 'CartPole-v1', '--max-steps', '9', '--run-dir', 'r', *words.split()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('xagents train: ') and problem in error and error.count('\n') == 1, error
+
+
+@pytest.mark.parametrize('name', ['mine:helper', 'mine:Absent', 'absent:Agent', 'os:system'])
+def test_an_agent_that_is_not_at_its_place_is_one_line(mine, capsys, name):
+    assert execute('train', name, '--env', 'CartPole-v1', '--max-steps', '9') == 2
+    error = capsys.readouterr().err
+    assert error.startswith('xagents train: agent: ') and name.split(':')[0] in error and error.count('\n') == 1
+
+
 # -------------------------------------------------------------------------------------------------- the example package
 
 
@@ -532,13 +668,17 @@ def test_a_class_variable_hides_an_option():
 
 
 @pytest.mark.parametrize('page', [PAGE, EXAMPLE / 'README.md'], ids=lambda page: page.name)
-def test_commands_of_the_pages_are_admitted(page, installed, monkeypatch):
+def test_commands_of_the_pages_are_admitted(page, installed, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(installed)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, code in re.findall(r'^```python\n# (\w+\.py)\n(.*?)^```', page.read_text(), re.DOTALL | re.MULTILINE):
+        (tmp_path / name).write_text(code)
     found = [words for words in typed_commands(page.read_text()) if words[1] != 'completion' and len(words) > 3]
     assert len(found) >= 3
     for _, name, agent_id, *words in found:
+        cli._import_modules(commands[name], words)
         _, given = cli.parse(commands[name], agent_id, words)
         commands[name].check(agent_id, given)
-        find_registered_stages(given.get('stages') or ())
+        find_stages(given.get('stages') or ())
         if 'model' in given:
             network_functions.read_network(given['model'], 'model')

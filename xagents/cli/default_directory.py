@@ -54,6 +54,7 @@ def new_directory(agent_id: str, envs: str) -> Iterator[str]:
 
 def _create_next(parent: Path, agent_id: str) -> Path:
     """Create the directory of `agent_id` with the next free number."""
+    agent_id = UNSAFE.sub('-', agent_id)  # of module:Class
     used = [path.name.removeprefix(f'{agent_id}-') for path in parent.glob(f'{agent_id}-*')]
     for number in itertools.count(max((int(n) for n in used if n.isdecimal()), default=0) + 1):
         with contextlib.suppress(FileExistsError):  # another command has taken the number

@@ -23,6 +23,7 @@ from xagents.options.errors import InputError, OptionError, format_value
 from xagents.options.foreign_names import option_hint
 from xagents.registry.agents import agent_names, agents, find_agent
 from xagents.system import compilation_cache
+from xagents.system.modules import import_modules
 from xagents.system.parent_exit import exit_with_parent
 from xagents.system.startup import prepare_exit, prepare_process, replace_unencodable_characters
 from xagents.system.versions import versions
@@ -82,6 +83,8 @@ def _dispatch(arguments: list[str]) -> None:
         return _show(_about())
     command = find_command(words[0])
     rest = words[1:]
+    prepare_process()  # before modules of users, which may import TensorFlow
+    _import_modules(command, rest)
     typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')
     agent_id = find_agent(rest[0]).id if typed else None
     if len(words) < len(arguments) or (len(rest) <= typed and not command.runs_without_arguments):
@@ -91,11 +94,21 @@ def _dispatch(arguments: list[str]) -> None:
     paths, given = parse(command, agent_id, rest[1:] if typed else rest)
     target = paths if agent_id is None else agent_id
     command.check(target, given)
-    prepare_process()
     # hide passwords in URLs, because runs print and store the command line
     line = shlex.join(['xagents', *(mask_password(word) if '://' in word else word for word in arguments)])
     if (page := command.run(target, given, line)) is not None:
         _show(page)
+
+
+def _import_modules(command: Command, rest: Sequence[str]) -> None:
+    """Import the modules of --import, because the other words may contain names that the modules register."""
+    option = command.options().get('imports')
+    if option is None or not any(word.partition('=')[0] in option.flags for word in rest):
+        return
+    parser = _parser({option.name: option})
+    with contextlib.suppress(ArgumentError):  # parse() raises an error with a message
+        names = vars(parser.parse_known_args(rest)[0]).get(option.name)
+        import_modules(names)
 
 
 def _about() -> str:

@@ -16,14 +16,16 @@ import yaml
 
 from xagents.config.yaml_values import check_tag, dump, parse_node, read_nodes
 from xagents.options.declaration import Option, declared_options, resolve_aliases
+from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError, format_value
 from xagents.options.foreign_names import option_hint
 from xagents.registry.agents import TEAM_ENTRY, agents, find_agent
 from xagents.system.file_names import CONFIG, CONFIG_MISSING, GROUP, has_checkpoints
+from xagents.system.modules import import_modules
 from xagents.system.values import to_plain_value
 
 # keys that are not options, and options that exist only on the command line
-AGENT, ABOUT = 'agent', 'about'
+AGENT, ABOUT, IMPORTS = 'agent', 'about', 'imports'
 COMMAND_LINE_ONLY = ('config', 'print_config', 'resume', 'debug')
 # options with one value for all runs of a grid
 SHARED_IN_GRID = (*COMMAND_LINE_ONLY, 'run_dir', 'from_study', 'storage', 'tuned', 'seeds', 'grid_jobs')
@@ -131,6 +133,8 @@ def default_line(option: Option) -> str:
 
 
 def _agent_id(nodes: Mapping[str, yaml.Node]) -> str | None:
+    if IMPORTS in nodes:  # the modules may register the agent
+        import_modules(parse_node(declared_options(EnvironmentOptions)[IMPORTS], nodes[IMPORTS]))
     if AGENT not in nodes:
         return TEAM_ENTRY.id if 'policies' in nodes else None
     node = nodes[AGENT]

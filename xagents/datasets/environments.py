@@ -72,7 +72,7 @@ def dataset_environment_options(dataset: Dataset) -> tuple[dict[str, Any], str]:
     if not isinstance(env, str):
         return {}, f'{dataset.name} names no environment: give one by --env'
     module = env.rpartition(':')[0]
-    if named.get('wrapper') or (module and module not in KNOWN_MODULES):
+    if named.get('wrapper') or named.get('imports') or (module and module not in KNOWN_MODULES):
         what = f'{env} with its wrappers' if named.get('wrapper') else env
         return {}, f'{dataset.name} was recorded in {what}, which needs custom code: give it by --env and --wrapper'
     if isinstance(kwargs, dict):

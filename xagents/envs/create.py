@@ -19,6 +19,7 @@ from xagents.envs.pettingzoo_envs import is_pettingzoo_env, to_parallel_env
 from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_for_vector, with_agent_rows
 from xagents.envs.wrappers import AtariConfig, with_report
 from xagents.options.errors import OptionError, did_you_mean, one_line
+from xagents.system.modules import import_modules
 
 # options that affect only preprocessed Atari games
 ATARI_OPTIONS = ('max_frame', 'frame_stack', 'clip_rewards', 'episodic_life', 'fire_reset', 'sticky_actions')
@@ -40,6 +41,7 @@ def create_envs(
     fire_reset: bool = True,
     sticky_actions: bool = False,
     wrapper: Sequence[str | Callable[..., Any]] = (),
+    imports: Sequence[str] = (),
     agent_index: bool = False,
     flatten: bool = False,
     render_mode: str | None = None,
@@ -64,6 +66,7 @@ def create_envs(
         fire_reset: Atari: whether FIRE is pressed at the start of a life.
         sticky_actions: Atari: whether the last action is repeated with probability 0.25.
         wrapper: Gymnasium or PettingZoo wrappers, applied in order outside all others: 'module:Class' or functions.
+        imports: modules to import first, which register environments.
         agent_index: whether the agent's one-hot index is appended to each observation of several agents.
         flatten: whether image observations become vectors.
         render_mode: Gymnasium's render mode.
@@ -71,6 +74,7 @@ def create_envs(
     Raises:
         OptionError: for a wrong value; one line with the option, the value and the expected values.
     """
+    import_modules(imports)
     for name, number in (('n_envs', n_envs), ('frame_stack', frame_stack), ('max_episode_steps', max_episode_steps)):
         optional = name == 'max_episode_steps' and number is None
         if not optional and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1):

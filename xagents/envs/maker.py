@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
-from xagents.envs.modules import import_module
 from xagents.envs.multi_agent import ParallelEnvAdapter
 from xagents.envs.packages import package_of_id, package_of_module, qualified_id, run_entry_points
 from xagents.envs.pettingzoo_envs import PREFIX, PettingZooMaker, is_pettingzoo_env, to_parallel_env
@@ -23,6 +22,7 @@ from xagents.envs.registry import env_registry
 from xagents.envs.wrappers import AtariConfig, EpisodeReport, RawReward, preprocess_atari
 from xagents.options.errors import OptionError, did_you_mean, nearest, one_line
 from xagents.registry.parts import NAME_PATTERN
+from xagents.system.modules import import_module
 
 NOT_ATARI = ' is not an Atari game with screen observations, expected an Atari game'
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import gymnasium
 
-from xagents.envs.modules import import_module
 from xagents.options.errors import OptionError, did_you_mean
+from xagents.system.modules import import_module
 
 PREFIX = 'pettingzoo:'
 # the names of a module's functions that make its environment, the parallel environment first
@@ -89,8 +89,14 @@ def _load_factory(name: str) -> Callable[..., Any]:
     found = _load_module(dotted)
     makers = (attribute,) if attribute else FACTORY_NAMES
     for maker in makers:
-        if callable(getattr(found, maker, None)):
-            return cast(Callable[..., Any], getattr(found, maker))
+        factory = getattr(found, maker, None)
+        if callable(factory):
+            # a run directory may name any object of any module, and its arguments
+            is_env = isinstance(factory, type) and hasattr(factory, 'reset') and hasattr(factory, 'step')
+            if not is_env and maker not in FACTORY_NAMES:
+                expected = f'a class of environments or a function named {", ".join(FACTORY_NAMES)}'
+                raise OptionError('env', f'{PREFIX}{name} is a {type(factory).__name__}, expected {expected}')
+            return cast(Callable[..., Any], factory)
     known = dir(found) if attribute else _env_names(dotted)
     hint = f', expected {dotted}.{known[0]} or another' if known and not attribute else did_you_mean(attribute, known)
     raise OptionError('env', f'{PREFIX}{name}: {dotted} has no {makers[0]}{hint}')

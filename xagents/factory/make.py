@@ -31,7 +31,8 @@ from xagents.options.errors import OptionError, format_value, requires
 from xagents.options.runs import RunOptions
 from xagents.options.settings import Settings
 from xagents.registry.agents import TEAM_ENTRY, Entry, NetworkRole, find_agent
-from xagents.runs.registry import find_registered_stages
+from xagents.runs.registry import find_stages
+from xagents.system.modules import import_modules
 from xagents.system.paths import check_folder
 from xagents.system.threads import set_threads, threads_in_use
 from xagents.system.values import survives_json
@@ -198,6 +199,7 @@ def team(env: Any, **given: Any) -> Any:
 
 def plan_agent(agent_id: str, options: Mapping[str, Any], weights: str | list[str] | None = None) -> AgentPlan:
     """Check all options and return the plan of the agent. Arguments and errors are the same as for `make`."""
+    import_modules(options.get('imports'))
     entry = find_agent(agent_id)
     given = resolve_aliases(options, declared_options(entry.options))
     paths = [weights] if isinstance(weights, str) else weights
@@ -322,7 +324,7 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
         if getattr(run, name):
             check_folder(name, getattr(run, name))
     if run.stages:
-        find_registered_stages(run.stages)
+        find_stages(run.stages)
     if run.monitor_session:
         check_wandb()
     if 'render_mode' in (settings.environment.env_kwargs or {}):

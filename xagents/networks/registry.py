@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from xagents.networks.cfg import parse_network, parse_text, to_text
 from xagents.options.errors import OptionError, error_line
 from xagents.registry.parts import NAME_PATTERN, PartRegistry
+from xagents.system.modules import LOCATION
 
 if TYPE_CHECKING:
     import keras
@@ -97,11 +98,16 @@ def _adopt_network(name: str, thing: Any, package: str) -> NetworkFunction | Pat
     return network
 
 
+def _is_name(text: str) -> bool:
+    """Return whether a text is a registered name or `module:function`, and not the path or the text of a .cfg file."""
+    return bool(NAME_PATTERN.fullmatch(text) or LOCATION.fullmatch(text))
+
+
 def read_network(value: str, option: str) -> NetworkDescription | NetworkFunction:
-    """Return the network of an option value, a registered name or the path of a .cfg file; errors name the option."""
+    """Return the network of a registered name, of `module:function` or of a .cfg file; errors name the option."""
     path = Path(value)
     # a file takes precedence: the user sees the files in the working directory, but not the installed packages
-    if isinstance(value, str) and NAME_PATTERN.fullmatch(value) and not path.exists():
+    if isinstance(value, str) and _is_name(value) and not path.exists():
         found = network_registry.find(value, option)
         if found is None:
             names = ', '.join(network_registry.names())
@@ -123,7 +129,7 @@ def network_text(network: NetworkDescription | NetworkFunction) -> str:
 
 def network_from_text(text: str, option: str) -> NetworkDescription | NetworkFunction:
     """Return the network of a saved state; a function must still be registered."""
-    if not NAME_PATTERN.fullmatch(text):
+    if not _is_name(text):
         return parse_text(text, 'the saved network')
     found = network_registry.find(text, option)
     if not isinstance(found, NetworkFunction):

@@ -45,6 +45,12 @@ class EnvironmentOptions(Options):
         None, 'Gymnasium wrappers around each environment, as module:Class', metavar='MODULE:CLASS'
     )
     flatten: bool = option(False, 'learn from image observations as plain vectors, with dense networks')
+    imports: list[str] | None = option(
+        None,
+        'modules to import first, which register agents, networks, stages and environments',
+        aliases=('import',),
+        metavar='MODULE',
+    )
     agent_index: bool = option(
         False, 'several agents in one environment: append the one-hot index of an agent to its observation'
     )
@@ -52,7 +58,7 @@ class EnvironmentOptions(Options):
     def create_envs_kwargs(self) -> dict[str, Any]:
         """Return the keyword arguments of `create_envs`."""
         keywords = self.asdict()
-        return {**keywords, 'wrapper': keywords['wrapper'] or ()}
+        return {**keywords, 'wrapper': keywords['wrapper'] or (), 'imports': keywords['imports'] or ()}
 
 
 @dataclasses.dataclass

@@ -148,7 +148,11 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
     The run directory has a default path for each file; an option that gives a path overrides it.
     """
 
-    stages: list[str] | None = named('registered stages; each defines its own position, see docs/extending.md')
+    stages: list[str] | None = option(
+        None,
+        'stages of your own: names or module:NAME, each with its parameters as KEY=VALUE behind it',
+        metavar='NAME',
+    )
 
     def check(self) -> None:
         """Check the options against each other."""

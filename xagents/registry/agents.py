@@ -304,7 +304,7 @@ def help_lines() -> dict[str, str]:
 
 def find_entry(agent: type) -> Entry | None:
     """Return the entry of an agent's class, or None if it is not registered."""
-    known = (*BUILTIN_AGENTS.values(), TEAM_ENTRY, *parts.registered.values())
+    known = (*BUILTIN_AGENTS.values(), TEAM_ENTRY, *parts.located.values(), *parts.registered.values())
     found = next((entry for entry in known if entry.has_class(agent)), None)
     package = agent.__module__.split('.')[0]
     if found or package in ('xagents', '__main__', 'builtins', 'keras', 'abc'):
@@ -371,9 +371,11 @@ def register(
 
 def _to_entry(name: str, thing: Any, package: str) -> Entry:
     if isinstance(thing, type):
-        return _class_entry(name, thing, package, {})
+        known = next((entry for entry in parts.registered.values() if entry.has_class(thing)), None)
+        # a decorator has registered the class under another name, perhaps with networks of its own
+        return dataclasses.replace(known, id=name) if known else _class_entry(name, thing, package, {})
     if not isinstance(thing, Entry):
-        raise ValueError(f'its entry point names a {type(thing).__name__}, expected an agent class or an Entry')
+        raise ValueError(f'got a {type(thing).__name__}, expected an agent class or an Entry')
     if thing.id != name:
         raise ValueError(f'its Entry has the id {thing.id}, expected the name of its entry point')
     entry = dataclasses.replace(thing, distribution=package)

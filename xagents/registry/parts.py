@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xagents.options.errors import OptionError, did_you_mean, error_line, format_value, one_line
+from xagents.system.modules import LOCATION, load_object
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -39,11 +40,13 @@ class PartRegistry(Generic[Part]):
 
     Attributes:
         registered: registered and loaded parts by name.
+        located: parts that were found at `module:name`, by this location.
     """
 
     def __init__(self, kind: str, noun: str, convert: Callable[[str, Any, str], Part], reserved: Iterable[str] = ()):
         self.kind, self.noun, self.convert, self.reserved = kind, noun, convert, frozenset(reserved)
         self.registered: dict[str, Part] = {}
+        self.located: dict[str, Part] = {}
         self._objects: dict[str, Any] = {}
 
     def register(self, name: str, thing: Any, part: Part | None = None) -> None:
@@ -94,12 +97,14 @@ class PartRegistry(Generic[Part]):
         """Return the part with a name, or None. Load the part if an installed package provides it.
 
         Args:
-            name: name of the part.
+            name: name of the part, or `module:name` of its class or function.
             option: option in which the name was given, for messages. The default is the noun.
 
         Raises:
             OptionError: if the package cannot be loaded, or two packages use the name. The message names the package.
         """
+        if LOCATION.fullmatch(name):
+            return self._locate(name, option)
         if name not in self.registered:
             points, module = self._entry_points().get(name), _registered_modules().get(self.kind, {}).get(name)
             if points:
@@ -136,6 +141,16 @@ class PartRegistry(Generic[Part]):
         if len({p.value for p in points}) > 1:
             return f'{name} is a name of {packages}, expected one of them: uninstall the others'
         return ''
+
+    def _locate(self, location: str, option: str) -> Part:
+        """Return the part at `module:name`, which need not be registered."""
+        if location not in self.located:
+            thing = load_object(location, option or self.noun)
+            try:
+                self.located[location] = self.convert(location, thing, location.partition('.')[0].partition(':')[0])
+            except ValueError as error:
+                raise self._error(f'{location}: {_problem(error)}', option) from error
+        return self.located[location]
 
     def _load(self, name: str, points: list[EntryPoint], option: str) -> None:
         if refusal := self.refusal_reason(name):

@@ -14,6 +14,7 @@ from xagents.options.errors import OptionError
 from xagents.options.foreign_names import option_hint
 from xagents.options.settings import resolve_settings
 from xagents.registry.agents import Entry, find_agent
+from xagents.system.modules import import_modules
 from xagents.tuning.search import Bounds, Choices, SearchRange, default_ranges, describe_ranges, split_searched
 from xagents.tuning.worker import TrialJob
 
@@ -110,6 +111,7 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
     Raises:
         OptionError: if an option is unknown or its value is not valid.
     """
+    import_modules(given.get('imports'))
     entry = find_agent(agent_id)
     known = known_options(entry)
     command = declared_options(TuneOptions)
