@@ -531,8 +531,9 @@ class TestEnvPool:
                 terminations = sum(bool(calm.step(np.array([0]))[2][0]) for _ in range(100))
                 assert terminations == 0  # standing still loses lives, which end nothing when not training
 
-    def test_images_of_other_games_are_not_those_of_atari(self):
-        with create_envs('Basic-v1', 2, vector='envpool') as envs:  # ViZDoom
+    def test_images_of_other_games_are_not_those_of_atari(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)  # ViZDoom writes its settings
+        with create_envs('Basic-v1', 2, vector='envpool') as envs:
             assert not envs.atari and envs.reset(0).shape == (2, 84, 84, 12)
 
     def test_wrong_input_is_one_line(self):
