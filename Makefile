@@ -73,6 +73,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --warn-unused-ignores tests/typed_calls.py
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python tests/lint_names.py
 
@@ -122,6 +123,7 @@ pretrained: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/write_agents.py
+	$(BIN)/python docs/write_keywords.py
 
 site: $(VENV)/.installed
 	$(BIN)/python docs/site/build.py

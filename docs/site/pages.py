@@ -13,7 +13,7 @@ import xagents
 from docs.write_agents import table
 from xagents.cli.commands import commands
 from xagents.cli.usage import format_default
-from xagents.options import Option
+from xagents.options import Option, keywords
 from xagents.registry.agents import BUILTIN_AGENTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,8 +126,33 @@ def names_page() -> str:
     for name in sorted(set(xagents.__all__) - {'__version__'}, key=str.lower):
         home = xagents._MODULES[name]
         says = docstring(home, name).partition('\n\n')[0].replace('\n', ' ')
-        parts += [f'## xagents.{name}', f'{says} [More]({anchor(home, name)})']
+        parts += [f'## xagents.{name}', *signature(home, name), f'{says} [More]({anchor(home, name)})']
+    for name in ('fit', 'train_iter'):
+        method, says = f'BaseAgent.{name}', 'A method of every agent.'
+        parts += [f'## agent.{name}', *signature('xagents.base.agent', method)]
+        parts += [f'{says} [More]({anchor("xagents.base.agent", method)})']
     return '\n\n'.join([*parts, '## `xagents.__version__`', 'The version as a string.']) + '\n'
+
+
+def signature(module: str, name: str) -> list[str]:
+    """Return the signature of a function or method as a block of code, and the names of its keywords.
+
+    The result is empty for other objects.
+    """
+    body: list[ast.stmt] = ast.parse((ROOT / module.replace('.', '/')).with_suffix('.py').read_text()).body
+    node: ast.stmt | None = None
+    for part in name.split('.'):
+        node = next((n for n in body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == part), None)
+        body = node.body if isinstance(node, ast.ClassDef) else []
+    if not isinstance(node, ast.FunctionDef):
+        return []
+    returned = f' -> {ast.unparse(node.returns)}' if node.returns else ''
+    parts = [f'```python\n{node.name}({ast.unparse(node.args)}){returned}\n```']
+    typed = ast.unparse(node.args.kwarg.annotation) if node.args.kwarg and node.args.kwarg.annotation else ''
+    if typed.startswith('Unpack['):
+        names = ', '.join(f'`{key}`' for key in getattr(keywords, typed[7:-1]).__annotations__)
+        parts.append(f'Keywords (see [the options](options.md)): {names}.')
+    return parts
 
 
 def anchor(module: str, name: str) -> str:

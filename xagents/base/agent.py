@@ -8,7 +8,7 @@ import operator
 import os
 from collections import deque
 from collections.abc import Generator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import keras
 import numpy as np
@@ -41,6 +41,9 @@ from xagents.registry.agents import agent_id_of
 from xagents.runs import recipes, training
 from xagents.runs.run import Run
 from xagents.runs.saving import read_weights
+
+if TYPE_CHECKING:
+    from xagents.options.keywords import FitKeywords, RunKeywords
 
 # counters of a run that an agent has as attributes: the path of each, by name
 READ_FROM = {name: f'progress.context.{name}' for name in ('steps', 'games', 'mean_reward', 'best_reward')}
@@ -412,7 +415,9 @@ class BaseAgent:
         self.run = training.begin(self, resolved, command)
         return self.run
 
-    def train_iter(self, recipe: Recipe | None = None, **run: Any) -> Generator[dict[str, float], None, None]:
+    def train_iter(
+        self, recipe: Recipe | None = None, **run: Unpack[RunKeywords]
+    ) -> Generator[dict[str, float], None, None]:
         """Train, one iteration at a time.
 
         A second call continues training, and closes the generator of the first.
@@ -427,7 +432,9 @@ class BaseAgent:
         begun = self.begin(**run)
         return training.iterate(begun, self._recipe_of(begun, recipe))
 
-    def fit(self, target_reward: float | None = None, *, recipe: Recipe | None = None, **run: Any) -> None:
+    def fit(
+        self, target_reward: float | None = None, *, recipe: Recipe | None = None, **run: Unpack[FitKeywords]
+    ) -> None:
         """Train until a target, a budget or an early stop.
 
         Args:
@@ -440,9 +447,8 @@ class BaseAgent:
             KeyboardInterrupt: after Ctrl-C, once everything is saved.
             SystemExit: with code 143 after SIGTERM, once everything is saved.
         """
-        if target_reward is not None:
-            run['target_reward'] = target_reward
-        begun = self.begin(**run)
+        given: dict[str, Any] = {} if target_reward is None else {'target_reward': target_reward}
+        begun = self.begin(**run, **given)
         ends = begun.options
         if ends.target_reward is None and ends.max_steps is None and ends.max_time is None:
             raise OptionError('target_reward', 'one of target_reward, max_steps, max_time is required')

@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import yaml
@@ -33,9 +33,10 @@ from xagents.system.threads import set_threads
 
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
+    from xagents.options.keywords import LoadKeywords
 
 
-def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Any) -> BaseAgent:
+def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Unpack[LoadKeywords]) -> BaseAgent:
     """Load the agent of a run from a checkpoint, with its saved networks, environments and normalisers.
 
     Args:
@@ -80,7 +81,7 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
     return AgentPlan(entry, settings, saved_networks(entry, given, record), restore, given).build()
 
 
-def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
+def resume(folder: str | os.PathLike[str], **options: Unpack[LoadKeywords]) -> BaseAgent:
     """Load the agent of a run from its last checkpoint, so that `fit()` continues the run as if it had not stopped.
 
     Args:

@@ -7,7 +7,7 @@ import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from xagents.system.paths import check_folder
 from xagents.system.threads import set_threads, threads_in_use
 from xagents.system.values import survives_json
 
+if TYPE_CHECKING:
+    from xagents.options.keywords import MakeKeywords
+
 # options that concern collecting and the replay buffer of collected transitions
 COLLECTING_OPTIONS = (
     *('n_envs', 'vector', 'train_frequency', 'fragment_steps', 'buffer_max_size', 'buffer_initial_size'),
@@ -45,7 +48,7 @@ COLLECTING_OPTIONS = (
 UNEVALUATED = 'nothing is evaluated, and the last weights are saved'
 
 
-def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **options: Any) -> Any:
+def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **options: Unpack[MakeKeywords]) -> Any:
     """Make an agent with its environments, networks and optimisers.
 
     Args:
@@ -194,7 +197,7 @@ def team(env: Any, **given: Any) -> Any:
         OptionError: in one line, as for `make`.
     """
     policies, options = split_policies(given, TEAM_ENTRY.options_in())
-    return make(TEAM_ENTRY.id, env, policies=policies, **options)
+    return plan_agent(TEAM_ENTRY.id, {'env': env, 'policies': policies, **options}).build()
 
 
 def plan_agent(agent_id: str, options: Mapping[str, Any], weights: str | list[str] | None = None) -> AgentPlan:

@@ -12,7 +12,7 @@ import dataclasses
 import math
 import secrets
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -29,10 +29,13 @@ from xagents.tuning.report import train_command
 from xagents.tuning.trial_runner import POLL_SECONDS
 from xagents.tuning.tune import check_settings, with_env
 
+if TYPE_CHECKING:
+    from xagents.options.keywords import TuneKeywords
+
 MAX_ATTEMPTS = 3
 
 
-def evolve(agent_id: str, env: str | None = None, **options: Any) -> str:
+def evolve(agent_id: str, env: str | None = None, **options: Unpack[TuneKeywords]) -> str:
     """Train a population. After each round, its worst members are replaced by changed copies of the best ones.
 
     Args:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 import optuna
 
@@ -21,12 +22,15 @@ from xagents.tuning.trial_runner import POLL_SECONDS, TrialRunner
 from xagents.tuning.trial_table import TrialTable
 from xagents.tuning.worker import REPORTS
 
+if TYPE_CHECKING:
+    from xagents.options.keywords import TuneKeywords
+
 
 class SettingsError(ValueError):
     """Settings that a worker cannot use, if the error names no option."""
 
 
-def tune(agent_id: str, env: str | None = None, **options: Any) -> optuna.Study:
+def tune(agent_id: str, env: str | None = None, **options: Unpack[TuneKeywords]) -> optuna.Study:
     """Search for the settings with which an agent learns best.
 
     Args:
@@ -49,7 +53,7 @@ def tune(agent_id: str, env: str | None = None, **options: Any) -> optuna.Study:
     return run_study(plan(agent_id, given))
 
 
-def with_env(env: str | None, options: dict[str, Any], what: str) -> dict[str, Any]:
+def with_env(env: str | None, options: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return the options with the environment; raise OptionError unless it is an id, because workers create it."""
     given = dict(options) if env is None else {'env': env, **options}
     if not isinstance(given.get('env'), str):
