@@ -192,3 +192,15 @@ def test_what_varies_besides_seed_and_place():
     assert setting_label(one, ['agent', 'net', 'huber']) == 'ppo, net=64 64, huber=on'
     assert varying_options([one, {**one, 'ppo_epochs': 4}]) == ['ppo_epochs']
     assert setting_label(one, ['ppo_epochs']) == 'ppo-epochs=-'
+
+
+def test_lists_and_curves_import_no_module_of_a_run(tmp_path, monkeypatch):
+    (tmp_path / 'own_parts.py').write_text('raise AssertionError("imported")')
+    monkeypatch.chdir(tmp_path)
+    for name, agent in (('a', 'ppo'), ('b', 'own_parts:Own')):
+        folder = tmp_path / 'runs' / name
+        folder.mkdir(parents=True)
+        (folder / 'config.yaml').write_text(f'agent: {agent}\nenv: own_parts:Own-v0\nimports: [own_parts]\nseed: 1\n')
+        (folder / 'status.json').write_text('{"state": "finished", "steps": 3, "mean_reward": 1.0}')
+    page = runs_page(['runs'])
+    assert 'own_parts:Own' in page and page.count('finished') == 2 and 'unreadable' not in page

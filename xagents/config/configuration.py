@@ -82,6 +82,17 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return {'agent': configuration.agent, **configuration.options}
 
 
+def read_plain_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the agent and the options in a file, by Python name, without checks. No module in the file is imported.
+
+    Raises:
+        ValueError: if the file is missing, or is no mapping of YAML.
+    """
+    nodes = read_nodes(path)
+    values = {name: yaml.safe_load(yaml.serialize(node)) for name, node in nodes.items() if name != ABOUT}
+    return {name: value for name, value in values.items() if value not in (None, {})}
+
+
 def check_config(path: str | os.PathLike[str]) -> None:
     """Raise OptionError, with the nearest name, if `--config` does not name a file."""
     if os.path.isdir(path) or not os.path.exists(path):  # not for a pipe, which can be read only once

@@ -68,6 +68,7 @@ class MakeKeywords(RunKeywords, total=False):
     fire_reset: bool
     sticky_actions: bool
     wrapper: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] | None
+    flatten: bool
     imports: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     agent_index: bool
     net: int | Sequence[int] | None
@@ -203,6 +204,7 @@ class TuneKeywords(TypedDict, total=False):
     fire_reset: bool
     sticky_actions: bool
     wrapper: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] | None
+    flatten: bool
     imports: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     agent_index: bool
     net: int | Sequence[int] | None

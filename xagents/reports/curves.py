@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from xagents.config.configuration import read_config
+from xagents.config.configuration import read_plain_config
 from xagents.logs.history import COLUMNS, read_history
 from xagents.logs.metrics import STEPS, read_metrics
 from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.reports.search import FoundRuns, find_runs
 from xagents.reports.statistics import setting_label, varying_options
+from xagents.system.file_names import CONFIG
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +107,7 @@ def _drawable(found: FoundRuns, column: str) -> list[_CurveData]:
 
 
 def _read_curve(run: Path, column: str) -> _CurveData:
-    config, frame, columns = read_config(run), None, list(COLUMNS)
+    config, frame, columns = read_plain_config(run / CONFIG), None, list(COLUMNS)
     history = read_history(run / HISTORY) if (run / HISTORY).exists() else None
     # a run on a data set has no episodes; its metrics contain the mean rewards of evaluations
     if column in COLUMNS and (history is None or len(history) or not (run / METRICS).exists()):

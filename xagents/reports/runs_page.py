@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xagents.checkpoints.status import read_status
-from xagents.config.configuration import read_config, read_config_file
+from xagents.config.configuration import read_config_file, read_plain_config
 from xagents.logs.console import shown_best
 from xagents.options.errors import one_line
 from xagents.reports.search import FoundRuns, find_runs
 from xagents.reports.statistics import Summary, setting_label, summarise, varying_options
-from xagents.system.file_names import GROUP
+from xagents.system.file_names import CONFIG, GROUP
 from xagents.system.pages import COLUMN_GAP, column_widths, console_width, make_table, render_page
 from xagents.system.values import to_plain_value
 
@@ -92,7 +92,7 @@ def read_run(folder: Path) -> RunSummary:
     """Return the options and the status of a run, or the reason why they cannot be read."""
     config: Mapping[str, Any] = {}
     try:
-        config = read_config(folder)
+        config = read_plain_config(folder / CONFIG)
         status = read_status(folder)
         mean, best = (status.get(name) for name in ('mean_reward', 'best_reward'))
         if mean is not None and best is not None:
@@ -198,8 +198,11 @@ def _statistics(runs: Sequence[RunSummary]) -> Iterator[tuple[str, str, Summary]
 def _n_requested_runs(group: Path) -> int:
     """Return the number of runs that a group will have; 0 if its file cannot be read."""
     try:
+        plain = read_plain_config(group / GROUP)
+        if 'imports' in plain or ':' in plain['agent']:  # a list of runs imports no modules
+            return 0
         return math.prod(len(values) for values in read_config_file(group / GROUP).grid.values())
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError):
         return 0
 
 
