@@ -240,7 +240,7 @@ def admitted(option, value):
 @st.composite
 def given_options(draw):
     agent_id = draw(st.sampled_from(list(agents)))
-    known = {name: o for name, o in train_options(agent_id).items() if name not in COMMAND_LINE_ONLY}
+    known = {name: o for name, o in train_options(agent_id).items() if name not in (*COMMAND_LINE_ONLY, 'imports')}
     chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=6, unique=True))
     return agent_id, {name: draw(values_of(known[name])) for name in chosen}
 

@@ -157,12 +157,19 @@ def test_kills_at_random_instants_change_nothing(launchers, monkeypatch):
     assert pools[-1].n_lost_envs == 0
 
 
-def test_nothing_is_left_of_explorers(launchers, tmp_path, monkeypatch):
-    monkeypatch.setattr('xagents.explorers.local_launcher.SHARED_MEMORY_FOLDER', str(tmp_path))
+@pytest.fixture
+def shared_memory(monkeypatch):
+    """An empty folder in place of the shared memory; its path is short, as the address of a socket must be."""
+    with tempfile.TemporaryDirectory(dir='/tmp') as folder:
+        monkeypatch.setattr('xagents.explorers.local_launcher.SHARED_MEMORY_FOLDER', folder)
+        yield Path(folder)
+
+
+def test_nothing_is_left_of_explorers(launchers, shared_memory):
     before = set(threading.enumerate())
     trained('small', 300, explorers=2)
     assert [process.code for process in launchers[0].processes] == [0, 0]
-    assert not list(tmp_path.iterdir())
+    assert not list(shared_memory.iterdir())
     deadline = time.monotonic() + 5
     while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -179,24 +186,23 @@ with locked_folder('xagents-explorers-', sys.argv[1]) as folder:
 """
 
 
-def test_folders_of_processes_that_were_killed_are_removed_at_the_next_start(tmp_path, monkeypatch):
-    monkeypatch.setattr('xagents.explorers.local_launcher.SHARED_MEMORY_FOLDER', str(tmp_path))
-    words = [sys.executable, '-c', HOLDER, str(tmp_path)]
+def test_folders_of_processes_that_were_killed_are_removed_at_the_next_start(shared_memory):
+    words = [sys.executable, '-c', HOLDER, str(shared_memory)]
     holders = [subprocess.Popen(words, stdin=-1, stdout=-1, text=True) for _ in range(2)]
     dead, living = (Path(holder.stdout.readline().strip()) for holder in holders)
     holders[0].kill()
     holders[0].communicate()
-    other = tmp_path / 'xagents-explorers-of-another-user'
+    other = shared_memory / 'xagents-explorers-of-another-user'
     other.mkdir()
     if os.getuid() == 0:
         os.chown(other, 12345, -1)
-    elsewhere = tmp_path / 'elsewhere'
+    elsewhere = shared_memory / 'elsewhere'
     elsewhere.mkdir()
-    (tmp_path / 'xagents-explorers-link').symlink_to(elsewhere)
+    (shared_memory / 'xagents-explorers-link').symlink_to(elsewhere)
     with local_launcher(0, queue.SimpleQueue()):
         assert not dead.exists() and (living / 'large').exists() and elsewhere.exists()
         assert other.exists() or os.getuid() != 0
-        assert len(list(tmp_path.glob('xagents-explorers-*'))) == 3 + other.exists()
+        assert len(list(shared_memory.glob('xagents-explorers-*'))) == 3 + other.exists()
     holders[1].communicate()
     assert not living.exists()
 
