@@ -18,7 +18,10 @@ def test_a_run_without_files_is_saved_in_the_next_directory(folder):
         code, stdout, stderr = execute(*LINE.split())
         path = f'runs/CartPole-v1/small-{number}'
         assert (code, stderr) == (0, '') and (folder / path / 'config.yaml').is_file()
-        assert f'Run directory: {path}\n' in stdout and f'Next: xagents play --run-dir {path} --render\n' in stdout
+        assert (
+            f'Run directory: {path}\n' in stdout
+            and f'Next: xagents play --run-dir {path} --video-dir video\n' in stdout
+        )
     shown = stdout.splitlines()
     assert shown[:3] == ['small on CartPole-v1, 2 environments, seed 1', f'Run directory: {path}', 'Stops at 100 steps']
     assert shown[3] == 'Observations: Box(4,) float32, actions: Discrete(2)'
@@ -47,6 +50,6 @@ def test_default_settings_name_the_tuned_ones():
         return preset_hint('ppo', ResolvedOptions({'env': 'CartPole-v1', **options}, {}, [*messages]))
 
     assert [line.partition(',')[0] for line in hint(n_envs=4)] == [
-        'These are general defaults; --tuned uses settings for ppo on CartPole-v1'
+        'These are general defaults; --tuned uses settings for CartPole-v1'
     ]
     assert hint(lam=0.9) == hint(env='Own-v0') == hint(messages=['Preset: …']) == []

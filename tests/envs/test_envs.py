@@ -337,7 +337,11 @@ def test_wrong_things_handed_over_are_refused(wrong, problem):
         ({'env': 'no good id!'}, 'env', "no environment 'no good id!'"),
         ({'env': 'no.such.module:Env-v0'}, 'env', "cannot import 'no.such.module'"),
         ({'env': 'tests.environments:Countre-v0'}, 'env', r'did you mean tests.environments:Counter-v0\?'),
-        ({'env': 'headway-v0'}, 'env', r"no environment 'headway-v0'$"),
+        (
+            {'env': 'headway-v0'},
+            'env',
+            r"no environment 'headway-v0', expected an id of Gymnasium, or module:Id or module:Class",
+        ),
         ({'env': 3}, 'env', 'got a int, expected a name or a function'),
         ({'env': lambda: 'nothing'}, 'env', '<lambda> made a str'),
         ({'env': 'tests.environments:Worded-v0'}, None, 'is a Text; .*wrappers:FlattenObservation'),

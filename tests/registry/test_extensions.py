@@ -33,7 +33,7 @@ from xagents.options.declaration import option
 from xagents.ppo.cli import PPOOptions
 from xagents.registry import agents as registry
 from xagents.registry.agents import BUILTIN_AGENTS, NetworkRole, agent_id_of, agents, find_agent
-from xagents.registry.parts import REGISTERED_MODULES
+from xagents.registry.parts import REGISTERED_MODULES, modules_of
 from xagents.runs.registry import find_stages
 from xagents.runs.registry import stage_registry as own_stages
 
@@ -682,3 +682,11 @@ def test_commands_of_the_pages_are_admitted(page, installed, monkeypatch, tmp_pa
         find_stages(given.get('stages') or ())
         if 'model' in given:
             network_functions.read_network(given['model'], 'model')
+
+
+def test_the_modules_of_registered_parts_are_known(monkeypatch):
+    """A run directory names them, so that other processes find its parts."""
+    registered = {'stages': {'shape': 'mine', 'own': '__main__'}, 'networks': {'net': 'mine', 'file': 'file:/a.cfg'}}
+    monkeypatch.setenv(REGISTERED_MODULES, json.dumps({**registered, 'agents': {'neg': 'other.agents'}}))
+    assert modules_of(['shape', 'scale=0.1', 'net', 'own', 'file', 'neg']) == ['mine', 'other.agents']
+    assert modules_of(['ppo']) == []

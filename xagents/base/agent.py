@@ -433,7 +433,7 @@ class BaseAgent:
         return training.iterate(begun, self._recipe_of(begun, recipe))
 
     def fit(
-        self, target_reward: float | None = None, *, recipe: Recipe | None = None, **run: Unpack[FitKeywords]
+        self, *, target_reward: float | None = None, recipe: Recipe | None = None, **run: Unpack[FitKeywords]
     ) -> None:
         """Train until a target, a budget or an early stop.
 

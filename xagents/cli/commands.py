@@ -9,6 +9,8 @@ from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.options.runs import DatasetOptions, ExplorerOptions, LoggingOptions, RunOptions, TrainOptions
 
+# commands that people expect under other names
+OTHER_NAMES = {'resume': 'train --resume', 'learn': 'train', 'eval': 'evaluate', 'test': 'evaluate', 'enjoy': 'play'}
 ENVIRONMENT, NETWORK = ('Environment', EnvironmentOptions), ('Network', NetworkOptions)
 
 _COMMANDS = (
@@ -146,6 +148,7 @@ commands: dict[str, Command] = {command.name: command for command in _COMMANDS}
 def find_command(name: str) -> Command:
     """Return a command. Raise OptionError, with the nearest name, if it is unknown."""
     if name not in commands:
-        expected = f'one of {", ".join(commands)}{did_you_mean(name, commands)}'
+        hint = f' (did you mean {OTHER_NAMES[name]}?)' if name in OTHER_NAMES else did_you_mean(name, commands)
+        expected = f'one of {", ".join(commands)}{hint}'
         raise OptionError('command', f'got {format_value(name)}, expected {expected}')
     return commands[name]

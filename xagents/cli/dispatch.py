@@ -20,7 +20,7 @@ from xagents.cli.usage import HELP_ALL, command_page, usage_page
 from xagents.config.configuration import agents_with_option
 from xagents.options.declaration import Option, declared_options
 from xagents.options.errors import InputError, OptionError, format_value
-from xagents.options.foreign_names import option_hint
+from xagents.options.foreign_names import foreign_hint, option_hint
 from xagents.registry.agents import agent_names, agents, find_agent
 from xagents.system import compilation_cache
 from xagents.system.modules import import_modules
@@ -86,6 +86,9 @@ def _dispatch(arguments: list[str]) -> None:
     prepare_process()  # before modules of users, which may import TensorFlow
     _import_modules(command, rest)
     typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')
+    if typed and 'run_dir' in command.agent_sources and os.path.isdir(rest[0]):
+        problem = f'got {format_value(rest[0])}, expected an agent, or nothing and --run-dir {format_value(rest[0])}'
+        raise OptionError('agent', problem)
     agent_id = find_agent(rest[0]).id if typed else None
     if len(words) < len(arguments) or (len(rest) <= typed and not command.runs_without_arguments):
         return _show(command_page(command, agent_id, complete=HELP_ALL in arguments))
@@ -204,7 +207,9 @@ def _unknown_flag(flag: str, command: Command, agent_id: str | None) -> OptionEr
     owners = [id for id, options in known.items() if _has_flag(options, flag)]
     owners = owners or [f'xagents {other.name}' for other in commands.values() if _has_flag(other.options(), flag)]
     place = f'xagents {command.name}' + (f' {agent_id}' if agent_id else '')
-    hint = f', but of {" and ".join(owners)}' if owners else option_hint(flag, admitted)
+    hint = foreign_hint(flag, admitted) or (
+        f', but of {" and ".join(owners)}' if owners else option_hint(flag, admitted)
+    )
     return OptionError(format_value(flag), f'is no option of {place}{hint}')
 
 

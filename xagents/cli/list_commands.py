@@ -5,6 +5,8 @@ Each function imports what it needs, so that a command runs in an environment wi
 
 from __future__ import annotations
 
+import os
+
 from xagents.options.errors import GivenOptions, OptionError, as_input_errors
 
 
@@ -13,6 +15,10 @@ def plot(paths: list[str], given: GivenOptions, line: str) -> None:
     from xagents.reports.plotting import save_plot
     from xagents.reports.population_files import is_population
 
+    folders = [path for path in paths if os.path.isdir(path)]
+    if folders:
+        paths = [path for path in paths if path not in folders]
+        given = {**given, 'run_dir': [*folders, *given.get('run_dir', ())]}
     if any(map(is_population, given.get('run_dir', ()))):
         return _plot_population(paths, given)
     names = {'column': 'plot', 'title': 'env', 'run_dir': 'run_dirs'}

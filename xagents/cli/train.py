@@ -12,7 +12,6 @@ from xagents.cli.checks import check_complete, check_run
 from xagents.cli.default_directory import NOTHING, PARENT, SAVING_OPTIONS, needs_directory, new_directory
 from xagents.cli.resolve import ResolvedOptions, resolve
 from xagents.config.configuration import COMMAND_LINE_ONLY, default_line, read_config_file, settings_file, to_yaml
-from xagents.envs.maker import find_maker
 from xagents.factory.defaults import resolve_with_record as resolved_options
 from xagents.factory.load import plan_resume
 from xagents.factory.make import AgentPlan, plan_agent
@@ -48,6 +47,8 @@ def train(agent_id: str, given: GivenOptions, line: str) -> str | None:
         elif options.get('run_dir') == NOTHING:
             del options['run_dir']
         plans = _plans(agent_id, resolved)
+        for plan in plans if not resolved.grid else ():
+            plan.check_env()  # refuse an unknown name before anything is printed or created
     with contextlib.ExitStack() as stack:
         with as_input_errors():
             if is_new:
@@ -88,7 +89,7 @@ def preset_hint(agent_id: str, resolved: ResolvedOptions) -> list[str]:
         return []
     score = find_score(preset)
     reached = '' if score is None else f', which reached {format_number(score.median, 2)} in {preset.max_steps} steps'
-    return [f'These are general defaults; --tuned uses settings for {agent_id} on {env}{reached}']
+    return [f'These are general defaults; --tuned uses settings for {env}{reached}']
 
 
 def _plans(agent_id: str, resolved: ResolvedOptions) -> list[AgentPlan]:
@@ -149,8 +150,6 @@ def _run(plan: AgentPlan, threads: int | None, line: str, notes: Sequence[str] =
             set_threads(threads)
         settings, run = plan.settings, plan.settings.run
         if not run.quiet and run.log_format == 'text':
-            if settings.environment.env is not None and settings.environment.vector != 'envpool':
-                find_maker(settings.environment.env)  # an unknown name is refused before anything is printed
             seed, n_envs = settings.agent.draw_seed(), settings.environment.n_envs
             print(*header_lines(plan.entry.id, _env_of(plan), n_envs, seed, run), *notes, sep='\n', flush=True)
         agent = plan.build()

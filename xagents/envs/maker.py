@@ -10,6 +10,7 @@ import inspect
 import io
 import re
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, NoReturn
 
 import gymnasium
@@ -134,6 +135,9 @@ class EnvMaker:
                 raise package.missing_error(self.name) from error
         if isinstance(error, TypeError) and 'unexpected keyword argument' in str(error):
             wrong = str(error).split("'")[1] if "'" in str(error) else one_line(error)
+            if wrong == 'render_mode':
+                problem = f'{self.name} draws no pictures, expected an environment that takes render_mode'
+                raise OptionError('video_dir', problem) from error
             found = parameters_of(entry) or getattr(self.source, 'parameters', [])
             known = [name for name in found if name not in ('self', 'kwargs', 'render_mode')]
             hint = f', expected {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
@@ -169,21 +173,24 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
     if module == 'gym':
         return EnvMaker(name=env, source=_old_gym(name, settings.pop('max_episode_steps', None)), **settings)
     if module:
-        _import_package(module, name)
+        found = getattr(_import_package(module, name), name, None)
+        if name not in registry and isinstance(found, type) and issubclass(found, gymnasium.Env):
+            return EnvMaker(name=env, source=found, **settings)
     elif NAME_PATTERN.fullmatch(name) and name not in registry and (function := env_registry.find(name)) is not None:
         return EnvMaker(name=env, source=function, **settings)
     return EnvMaker(name=env, source=_spec(name, f'{module}:' if module else ''), **settings)
 
 
-def _import_package(module: str, name: str) -> None:
-    """Import the module that registers the environment `name`."""
+def _import_package(module: str, name: str) -> ModuleType:
+    """Import and return the module that defines or registers the environment `name`."""
     package = package_of_id(name)
     package = package if package is not None and package.module == module else package_of_module(module)
     if package is not None and not package.is_installed:
         raise package.missing_error(f'{module}:{name}')
-    import_module(module, 'env')
+    imported = import_module(module, 'env')
     if name not in registry:
         run_entry_points(module)
+    return imported
 
 
 def _spec(name: str, prefix: str) -> EnvSpec:
@@ -195,6 +202,10 @@ def _spec(name: str, prefix: str) -> EnvSpec:
     except gymnasium.error.Error as error:
         nearest = _nearest_id(name, prefix)
         hint = f' (did you mean {nearest}?)' if nearest else ''
+        if prefix and not hint:
+            hint = f': {prefix[:-1]} neither registers an environment {name} nor has a class {name} of gymnasium.Env'
+        elif not hint:
+            hint = ', expected an id of Gymnasium, or module:Id or module:Class for an environment of a module'
         raise OptionError('env', f'no environment {prefix + name!r}{hint}') from error
 
 

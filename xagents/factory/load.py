@@ -29,6 +29,7 @@ from xagents.registry.agents import Entry, find_agent
 from xagents.replay.segments import SegmentStore
 from xagents.system.arrays import strip_prefix
 from xagents.system.file_names import CHECKPOINTS, CONFIG
+from xagents.system.modules import import_modules
 from xagents.system.threads import set_threads
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Un
         ValueError: in one line, if the run or the checkpoint does not exist or is damaged.
     """
     check_run('run_dir', folder)
+    import_modules(options.get('imports'))
     entry, saved = read_saved_options(folder)
     if (path := find_checkpoint(folder, checkpoint)) is None:
         problem = 'nothing was saved yet: the run ended before its first checkpoint'
@@ -100,6 +102,7 @@ def resume(folder: str | os.PathLike[str], **options: Unpack[LoadKeywords]) -> B
 def plan_resume(folder: str | os.PathLike[str], **options: Any) -> AgentPlan:
     """Return the plan of an agent that resumes a run. Arguments and errors are those of `resume`."""
     check_run('resume', folder)
+    import_modules(options.get('imports'))
     if is_locked(folder):  # the other process would change the files while they are read
         raise OptionError('resume', f'got {folder}: another process is running in this run directory')
     entry, saved = read_saved_options(folder)

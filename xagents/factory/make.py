@@ -17,6 +17,7 @@ from xagents.datasets.environments import check_fits, dataset_environment_option
 from xagents.datasets.reading import open_dataset
 from xagents.envs.create import ATARI_OPTIONS, as_envs, create_envs
 from xagents.envs.interface import Envs
+from xagents.envs.maker import find_maker
 from xagents.envs.multi_policy import MultiPolicyEnvs, create_multi_policy_envs
 from xagents.factory.defaults import read_saved_record, resolve_with_record
 from xagents.factory.teams import agents_by_policy, make_members, member_settings, split_policies
@@ -86,6 +87,13 @@ class AgentPlan:
     networks: list[str] = field(default_factory=list)
     restore: Callable[[Any], None] | None = None
     typed_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def check_env(self) -> None:
+        """Raise OptionError if the environment has an unknown name."""
+        environment = self.settings.environment
+        if isinstance(environment.env, str) and environment.vector != 'envpool':
+            import_modules(environment.imports)
+            find_maker(environment.env)
 
     def build(self) -> Any:
         """Make the agent.

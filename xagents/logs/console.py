@@ -26,7 +26,7 @@ BAR_WIDTH = 14
 # learning counts as waiting only if it waits for at least this fraction of the time
 WAITING_THRESHOLD = 0.05
 # overlapping pays off if the shorter of collecting and learning takes at least this fraction of the longer
-MIN_OVERLAP_RATIO = 1 / 3
+MIN_OVERLAP_RATIO = 2 / 3
 Seconds = Mapping[str, float]  # of each phase
 
 
@@ -197,16 +197,16 @@ PHASES = {
 }
 SIDES = ('env', 'act'), ('replay', 'learn')  # collecting and learning
 HINTS = {
-    'env': 'try more --n-envs; for slow environments --explorers, or --vector envpool',
-    'act': 'try more --n-envs: each call acts for all of them',
-    'replay': 'try a smaller batch, or more updates at a time: a larger --train-frequency',
-    'learn': 'try a smaller network, or fewer updates for each step',
-    'rest': 'the training loop, evaluations, checkpoints, videos and stages of your own',
+    'env': 'more --n-envs or --explorers are faster',
+    'act': 'more --n-envs are faster',
+    'replay': 'smaller batches or a larger --train-frequency are faster',
+    'learn': 'smaller networks or fewer updates are faster',
+    'rest': 'evaluations, checkpoints, stages; more --n-envs are faster',
 }
 
 
 def bottleneck(spent: Seconds, total: float, may_overlap: bool = False, explorers: int | None = None) -> str:
-    """Return one line with the phases that took the time, and an option that would make the run faster.
+    """Return two lines: the phases that took the time, and an option that would make the run faster.
 
     Args:
         spent: seconds of each phase. The phase `wait`, in which learning waited, exists if `env` and `act` ran in
@@ -224,17 +224,17 @@ def bottleneck(spent: Seconds, total: float, may_overlap: bool = False, explorer
     line = f'Time: {_percentages(sequential, total)}'
     if 'wait' not in spent:
         hint = _overlap_hint(spent, total) if may_overlap else ''
-        return f'{line}. {hint or f"Most {_slowest_phase(sequential)}"}'
+        return f'{line}\n{hint or f"Most {_slowest_phase(sequential)}"}'
     line = f'{line}; in parallel {_percentages(parallel, total)}' if parallel else line
     waited = sequential.pop('wait')
     if explorers is not None:
-        return f'{line}. {_explorers_hint(spent, waited >= WAITING_THRESHOLD * total, explorers)}'
+        return f'{line}\n{_explorers_hint(spent, waited >= WAITING_THRESHOLD * total, explorers)}'
     if waited >= WAITING_THRESHOLD * total:
         waiting, side = 'Learning waits for collecting', parallel
     else:
         waiting, side = 'Collecting waits for learning', sequential
     # a recipe of the user may have measured no phase
-    return f'{line}. {waiting}. Most of that time {_slowest_phase(side)}' if side else f'{line}. {waiting}.'
+    return f'{line}\n{waiting}; most of that time {_slowest_phase(side)}' if side else f'{line}\n{waiting}.'
 
 
 def _explorers_hint(spent: Seconds, waits: bool, explorers: int) -> str:
@@ -252,7 +252,7 @@ def _percentages(seconds: Seconds, total: float) -> str:
 
 def _slowest_phase(seconds: Seconds) -> str:
     worst = max(seconds, key=seconds.__getitem__)
-    return f'goes into {PHASES[worst]}: {HINTS[worst]}.'
+    return f'goes into {PHASES[worst]}: {HINTS[worst]}'
 
 
 def _overlap_hint(spent: Seconds, total: float) -> str:
@@ -260,7 +260,7 @@ def _overlap_hint(spent: Seconds, total: float) -> str:
     shorter, longer = sorted(sum(spent.get(name, 0.0) for name in side) for side in SIDES)
     if shorter < MIN_OVERLAP_RATIO * longer or shorter < 0.1 * total:
         return ''
-    return 'Collecting and learning take about equally long: --overlap runs both in parallel.'
+    return 'Collecting and learning take about as long: --overlap runs both in parallel'
 
 
 class ExplorerStatistics:

@@ -95,6 +95,8 @@ class Option:
             return dict(value)
         if not self.is_list:
             return self._check_one(value)
+        if isinstance(value, Mapping):  # its values would be lost
+            raise self._value_error(value)
         # an array without dimensions has __iter__ but cannot be iterated
         if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, 'ndim', 1) == 0:
             value = [value]

@@ -20,6 +20,7 @@ _OPTIONS = {
     'epsilon_decay_steps': 'exploration_fraction',
     'epsilon_end': 'exploration_final_eps',
     'epsilon_start': 'exploration_initial_eps',
+    'episodes': 'n_eval_episodes num_episodes',
     'explorers': 'num_env_runners num_workers',
     'gamma': 'discount',
     'grad_norm': 'max_grad_norm',
@@ -32,7 +33,7 @@ _OPTIONS = {
     'monitor_session': 'wandb_project_name',
     'n_envs': 'num_envs',
     'n_steps': 'num_steps rollout_fragment_length',
-    'net': 'net_arch policy_kwargs',
+    'net': 'net_arch policy policy_kwargs',
     'noise_clip': 'target_noise_clip',
     'normalize_advantage': 'norm_adv',
     'normalize_obs': 'norm_obs vec_normalize vecnormalize',
@@ -40,12 +41,14 @@ _OPTIONS = {
     'policy_delay': 'policy_frequency',
     'policy_noise_coef': 'target_policy_noise',
     'ppo_epochs': 'n_epochs num_epochs num_sgd_iter update_epochs',
+    'quiet': 'verbose',
     'sde': 'use_sde',
     'sde_sample_frequency': 'sde_sample_freq',
     'step_noise_coef': 'exploration_noise',
     'target_kl': 'target_kl_div',
     'target_sync_steps': 'target_network_frequency target_update_interval',
     'tensorboard': 'tensorboard_log',
+    'threads': 'device',
     'train_frequency': 'train_freq',
     'trial_steps': 'total_timesteps',
     'value_clip': 'clip_range_vf clip_vloss',
@@ -90,9 +93,15 @@ def option_hint(name: str, known: Iterable[str]) -> str:
         name: a Python name, a key or a flag, with or without dashes in front.
         known: names in the form in which the user sees them.
     """
+    names = [*known]
+    return foreign_hint(name, names) or did_you_mean(name, names)
+
+
+def foreign_hint(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean …?)` with the option of `known` that another library calls `name`, else ''."""
     admitted = {_plain(one): one for one in known}
     ours = next((one for one in FOREIGN_OPTIONS.get(_plain(name), ()) if one in admitted), None)
-    return did_you_mean(name, admitted.values()) if ours is None else f' (did you mean {admitted[ours]}?)'
+    return '' if ours is None else f' (did you mean {admitted[ours]}?)'
 
 
 def agent_hint(name: str, known: Iterable[str]) -> str:

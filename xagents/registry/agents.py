@@ -270,12 +270,16 @@ agents = Agents()
 """The entries of all agents by id, including registered ones."""
 
 
+# end of a message: how to use an agent of a user's own module
+OWN = ", or module:Class; --import MODULE registers a module's agents"
+
+
 def find_agent(agent_id: str) -> Entry:
     """Return an agent's entry. Raise OptionError, with the nearest name, if it is unknown or cannot be loaded."""
     if (entry := agents.get(agent_id)) is None:
         known = agent_names()
         hint = agent_hint(agent_id, known)
-        raise OptionError('agent', f'got {agent_id}, expected one of {", ".join(known)}{hint}')
+        raise OptionError('agent', f'got {agent_id}, expected one of {", ".join(known)}{hint or OWN}')
     return entry
 
 
@@ -425,7 +429,9 @@ def _check_options(declaration: Any) -> None:
     tuned = {**known, **declared_options(EnvironmentOptions), **declared_options(NetworkOptions)}
     for name in declaration.ranges:
         if name not in tuned or tuned[name].tune is None:
-            raise OptionError('Options', f'ranges: got {name}, expected options with a search type')
+            problem = f'ranges: got {name}, which is hidden or cannot be searched; expected options with a search type'
+            remedy = 'declare a changed default by changed(…), and leave hidden options out of `ranges`'
+            raise OptionError(declaration.__qualname__, f'{problem} ({remedy})')
 
 
 def _entry_help(name: str) -> str:

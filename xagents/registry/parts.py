@@ -226,6 +226,16 @@ def _definition_of(thing: Any) -> tuple[str, str]:
     return (getattr(thing, '__module__', ''), name) if name else ('', str(thing))
 
 
+def modules_of(names: Iterable[str]) -> list[str]:
+    """Return the modules that registered parts of these names, in this process or in its parent.
+
+    Left out are the main script, which other processes cannot import, and files.
+    """
+    wanted = {*names}
+    found = [module for parts in _registered_modules().values() for name, module in parts.items() if name in wanted]
+    return [one for one in dict.fromkeys(found) if one != '__main__' and not one.startswith(FILE_PREFIX)]
+
+
 def _registered_modules() -> dict[str, dict[str, str]]:
     """Return the modules or files of registered parts by part type and name."""
     return json.loads(os.environ.get(REGISTERED_MODULES) or '{}')

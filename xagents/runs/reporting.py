@@ -15,6 +15,7 @@ from xagents.logs.console import Console, ExplorerStatistics, bottleneck, format
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
 from xagents.logs.monitors import TensorBoardMonitor, WandbMonitor
+from xagents.logs.video import has_display
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import for_run
 from xagents.runs.header import header_lines, space_lines
@@ -80,12 +81,12 @@ def _closing_lines(run: Run) -> list[str]:
     """Return a line with the counters and means of a run that ends, and lines with the next commands."""
     ctx, options = run.progress.context, run.options
     window = 'the last evaluation' if ctx.evaluated else f'the last {len(run.progress.rewards)} episodes'
-    parts = [f'{ctx.steps} steps', f'{ctx.games} episodes', f'{timedelta(seconds=round(ctx.seconds))} of training']
-    line = f'{", ".join(parts)}; no mean reward yet'
+    done = f'{ctx.steps} steps in {timedelta(seconds=round(ctx.seconds))}'
+    line = f'{done}; no mean reward yet'
     if math.isfinite(ctx.mean_reward):
         best = shown_best(ctx.mean_reward, ctx.best_reward)
         mean, best_mean = (format_number(value, options.display_precision) for value in (ctx.mean_reward, best))
-        line = f'{", ".join(parts)}; mean reward of {window}: {mean}, best: {best_mean}'
+        line = f'{done}; mean reward of {window}: {mean}, best: {best_mean}'
     return [line, *_next_lines(run)]
 
 
@@ -99,7 +100,9 @@ def _next_lines(run: Run) -> list[str]:
         longer = {'steps': f' --max-steps {2 * (options.max_steps or 0)}'}
         longer['time'] = f' --max-time {format_number(2 * (options.max_time or 0), 1)}'
         resume = f'train --resume {name}{longer[run.stop_reason]}' if run.stop_reason in longer else ''
-        commands = f'play --run-dir {name} --render', f'plot --run-dir {name}', resume or f'evaluate --run-dir {name}'
+        show = '--render' if has_display() else '--video-dir video'
+        play = f'play --run-dir {name} {show}{" --stochastic" if run.needs_sampling else ""}'
+        commands = play, f'plot --run-dir {name}', resume or f'evaluate --run-dir {name}'
         return [f'{"     " if i else "Next:"} xagents {command}' for i, command in enumerate(commands)]
     if run.options.checkpoints:
         env = shlex.quote(run.agent.envs.id)
@@ -198,7 +201,7 @@ def console(run: Run, stream: Stream) -> Iterator[Context]:
         screen.stop()
         if old_best is not None:
             screen.print_line(best_line(old_best, run.progress.context.best_reward, precision))
-        run.summary += filter(None, [phases.line(), phases.explorers.line()])
+        run.summary += filter(None, [*phases.line().splitlines(), phases.explorers.line()])
 
 
 class _PhaseSeconds:
@@ -234,8 +237,12 @@ class _PhaseSeconds:
 
 
 def best_line(old: float, new: float, precision: int) -> str:
-    """Return the console line about a new best mean."""
-    return f'Best reward updated: {format_number(old, precision)} -> {format_number(new, precision)}'
+    """Return the console line about a new best mean, with as many decimals as tell the means apart, at most 6."""
+    means = (format_number(old, precision), format_number(new, precision))
+    while means[0] == means[1] and precision < 6:
+        precision += 1
+        means = (format_number(old, precision), format_number(new, precision))
+    return f'Best reward updated: {means[0]} -> {means[1]}'
 
 
 @for_run

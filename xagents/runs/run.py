@@ -15,6 +15,7 @@ from xagents.logs.console import Console
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.runs import RunOptions
+from xagents.registry.parts import modules_of
 from xagents.system.threads import threads_in_use
 
 
@@ -38,6 +39,7 @@ class Run:
         stream: function that returns the stream, or None when the stream is gone.
         summary: lines to print when the run ends.
         is_first: whether the agent was not trained before.
+        needs_sampling: whether greedy play was far worse than training.
         episode_length: mean length of the episodes that ended last; NaN before the first.
     """
 
@@ -50,6 +52,7 @@ class Run:
         self.stop_reason = ''
         self.summary: list[str] = []
         self.episode_length = math.nan
+        self.needs_sampling = False
         self.is_first = agent.progress.context.iteration == 0
         self.overlap: Any = None
         self.evaluations: Any = None
@@ -110,7 +113,11 @@ class Run:
         defaults = {name: o.default for group in made for name, o in declared_options(group).items()}
         ignored = agent.options.ignored_options()
         own = {name: value for name, value in options_dict(agent).items() if name not in ignored}
-        return {**defaults, **known, **own, **length, **run}
+        options = {**defaults, **known, **own, **length, **run}
+        models = [value for name, value in options.items() if name.endswith('model') and isinstance(value, str)]
+        # other processes need the modules of registered parts
+        modules = modules_of([agent.id, str(env), *models, *(self.options.stages or ())])
+        return {**options, 'imports': list(dict.fromkeys([*(options.get('imports') or ()), *modules])) or None}
 
     def interrupted_line(self) -> str:
         """Return the closing line of an interrupted run: the saved files, and the command that resumes it."""

@@ -177,21 +177,19 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
         run.summary.append(f'{agent.envs.id} cannot be created again for a final evaluation: the best weights stay')
         return
     p, present = options.display_precision, capture_state(agent)
-    paths = ' '.join(options.checkpoints or [options.path_in_run_dir('checkpoints/best') or ''])
     deadline = math.inf
     if options.max_time is not None and run.stop_reason in BUDGET_ENDS:
         deadline = time.monotonic() + max(options.max_time - run.progress.context.seconds, 0.0)
-    head = f'Greedy mean of {options.final_episodes} episodes'
+    head = f'Greedy play, mean of {options.final_episodes} episodes'
     try:
         last = _play_greedily(run, 'last', deadline)
         if _are_equal(present, best):
-            line = f'{head}: {format_number(last, p)}; the last weights, which are also the best, are in {paths}'
-            run.summary.append(line + _advice(run, last))
-            return
+            run.summary.append(f'{head}: {format_number(last, p)}; the last weights are also the best')
+            return _compare_with_training(run, last)
         with temporary_weights(agent, best):
             first = _play_greedily(run, 'best', deadline)
     except TimeoutError:
-        run.summary.append(f'The final evaluation did not end within --max-time: the best weights are in {paths}')
+        run.summary.append('The final evaluation did not end within --max-time: the best weights stay')
         return
     except RunInterrupted:
         return
@@ -199,8 +197,9 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
     kept = 'last' if last > first else 'best'
     if kept == 'last':
         _set_best(places, present)
-    means = f'best weights {format_number(first, p)}, last weights {format_number(last, p)}'
-    run.summary.append(f'{head}: {means}; the {kept} weights are in {paths}' + _advice(run, max(first, last)))
+    means = f'best weights {format_number(first, p)}, last {format_number(last, p)}'
+    run.summary.append(f'{head}: {means}; the {kept} are kept')
+    _compare_with_training(run, max(first, last))
 
 
 def compares_weights(run: Run) -> bool:
@@ -231,13 +230,13 @@ def _play_greedily(run: Run, which: str, deadline: float) -> float:
     return playing.evaluate(run.agent, n, say=run.console.print_line, on_step=on_step)['mean']
 
 
-def _advice(run: Run, greedy: float) -> str:
-    """Return the end of a sentence if the greedy mean is far below that of training, in which actions are sampled."""
+def _compare_with_training(run: Run, greedy: float) -> None:
+    """Say if the greedy mean is far below that of training, in which actions are sampled."""
     training = run.progress.context.mean_reward
-    if not greedy < training - FAR_BELOW * abs(training):
-        return ''
-    mean = format_number(training, run.options.display_precision)
-    return f'; sampled actions reached {mean} in training: evaluate and play with --stochastic'
+    run.needs_sampling = greedy < training - FAR_BELOW * abs(training)
+    if run.needs_sampling:
+        mean = format_number(training, run.options.display_precision)
+        run.summary.append(f'Sampled actions reached {mean} in training: evaluate and play with --stochastic')
 
 
 def _are_equal(one: AgentState, other: AgentState) -> bool:

@@ -15,7 +15,7 @@ from xagents.checkpoints import weight_files
 from xagents.checkpoints.agent_state import init_target_networks
 from xagents.checkpoints.protocols import LearningAgent
 from xagents.checkpoints.run_directory import RunDirectory
-from xagents.checkpoints.status import check_new_run_directory
+from xagents.checkpoints.status import check_new_run_directory, is_run
 from xagents.collecting.finite import NotFiniteError
 from xagents.evaluation.schedule import async_evaluation, check_async_evaluation
 from xagents.evaluation.videos import check_video
@@ -76,6 +76,8 @@ def save(agent: LearningAgent, options: RunOptions, folder: str | os.PathLike[st
         OptionError: if the directory contains a run.
         SaveError: if the directory cannot be written.
     """
+    if is_run(folder):
+        raise OptionError('folder', f'{folder} already contains a run, expected a new directory')
     check_new_run_directory(folder)
     run, writer = Run(agent, dataclasses.replace(options, run_dir=os.fspath(folder))), RunDirectory(folder)
     writer.begin(run)

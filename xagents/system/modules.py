@@ -6,7 +6,6 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -26,11 +25,14 @@ def import_module(name: str, option: str) -> ModuleType:
             sys.path.append(os.getcwd())
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # a user's module may raise any exception
+        if name.endswith('.py'):
+            problem = f'got {name}, expected the name of a module, such as {name[:-3].replace(os.sep, ".")}'
+            raise OptionError(option, problem) from error
         raise OptionError(option, f'cannot import {name!r}: {error_line(error)}') from error
 
 
-def import_modules(names: Iterable[str] | None) -> None:
-    """Import the modules of the option `imports`."""
+def import_modules(names: Any) -> None:
+    """Import the modules of the option `imports`: a name, several names or None."""
     for name in [names] if isinstance(names, str) else names or ():
         import_module(name, 'imports')
 
