@@ -1,11 +1,8 @@
 """Calls with right and wrong keywords: mypy accepts the right ones, and `make lint` fails if it accepts a wrong one."""
 
 import xagents
-from xagents import PPO
 
-agent: PPO = xagents.make(
-    'ppo', 'CartPole-v1', n_envs=4, lr=1e-3, net=[8], run_dir='run', wrapper=['a:B'], stages=['a']
-)
+agent = xagents.make('ppo', 'CartPole-v1', n_envs=4, lr=1e-3, net=[8], run_dir='run', wrapper=['a:B'], stages=['a'])
 agent.fit(max_steps=100, eval_frequency=10, on_nan='skip')
 agent.fit(target_reward=200.0)
 next(agent.train_iter(target_reward=200.0, max_time=1.0))

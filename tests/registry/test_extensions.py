@@ -199,7 +199,11 @@ def test_what_is_no_agent_is_refused():
     refused('got int, expected a subclass of BaseAgent', xagents.register('a'), int)
     refused('inherits no agent with networks', xagents.register('a'), type('Bare', (xagents.base.BaseAgent,), {}))
     refused('--max-steps is an option of the commands', xagents.register('a'), type('A', (PPO,), {'Options': Taken}))
-    refused('got gama, which is hidden or cannot be searched', xagents.register('a'), type('B', (PPO,), {'Options': Clashing}))
+    refused(
+        'got gama, which is hidden or cannot be searched',
+        xagents.register('a'),
+        type('B', (PPO,), {'Options': Clashing}),
+    )
     assert 'a' not in agents
 
 

@@ -41,6 +41,9 @@ from xagents.system.values import survives_json
 if TYPE_CHECKING:
     from xagents.options.keywords import MakeKeywords
 
+if TYPE_CHECKING:
+    from xagents.base.agent import BaseAgent
+
 # options that concern collecting and the replay buffer of collected transitions
 COLLECTING_OPTIONS = (
     *('n_envs', 'vector', 'train_frequency', 'fragment_steps', 'buffer_max_size', 'buffer_initial_size'),
@@ -49,7 +52,9 @@ COLLECTING_OPTIONS = (
 UNEVALUATED = 'nothing is evaluated, and the last weights are saved'
 
 
-def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **options: Unpack[MakeKeywords]) -> Any:
+def make(
+    agent_id: str, env: Any = None, *, weights: list[str] | None = None, **options: Unpack[MakeKeywords]
+) -> BaseAgent:
     """Make an agent with its environments, networks and optimisers.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xagents.options.errors import did_you_mean
+from xagents.options.errors import did_you_mean, nearest
 
 # names of options here, and what other libraries call them
 _OPTIONS = {
@@ -94,7 +94,13 @@ def option_hint(name: str, known: Iterable[str]) -> str:
         known: names in the form in which the user sees them.
     """
     names = [*known]
-    return foreign_hint(name, names) or did_you_mean(name, names)
+    if _plain(name) in FOREIGN_OPTIONS:
+        here = ' or '.join('--' + one.replace('_', '-') for one in FOREIGN_OPTIONS[_plain(name)])
+        return foreign_hint(name, names) or f', nor is {here}, as other agents call it here'
+    # dashes would make all flags similar
+    plain = {_plain(one): one for one in names}
+    found = nearest(_plain(name), plain, cutoff=0.7)
+    return f' (did you mean {plain[found]}?)' if found else ''
 
 
 def foreign_hint(name: str, known: Iterable[str]) -> str:
@@ -106,8 +112,8 @@ def foreign_hint(name: str, known: Iterable[str]) -> str:
 
 def agent_hint(name: str, known: Iterable[str]) -> str:
     """Return a hint at the agent nearest to an agent of other libraries, else at the most similar name."""
-    nearest = FOREIGN_AGENTS.get(name.lower().replace('-', '').replace('_', ''))
-    return did_you_mean(name.lower(), known) if nearest is None else f'; the nearest to {name} is {nearest}'
+    own = FOREIGN_AGENTS.get(name.lower().replace('-', '').replace('_', ''))
+    return did_you_mean(name.lower(), known) if own is None else f'; the nearest to {name} is {own}'
 
 
 def _plain(name: str) -> str:

@@ -86,7 +86,7 @@ def _closing_lines(run: Run) -> list[str]:
     if math.isfinite(ctx.mean_reward):
         best = shown_best(ctx.mean_reward, ctx.best_reward)
         mean, best_mean = (format_number(value, options.display_precision) for value in (ctx.mean_reward, best))
-        line = f'{done}; mean reward of {window}: {mean}, best: {best_mean}'
+        line = f'{done}; mean reward of {window}: {mean}' + (f', best: {best_mean}' if math.isfinite(best) else '')
     return [line, *_next_lines(run)]
 
 

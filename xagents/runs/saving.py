@@ -189,7 +189,7 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
         with temporary_weights(agent, best):
             first = _play_greedily(run, 'best', deadline)
     except TimeoutError:
-        run.summary.append('The final evaluation did not end within --max-time: the best weights stay')
+        run.summary.append('There was no time for the final evaluation (--max-time): the best weights stay')
         return
     except RunInterrupted:
         return
@@ -210,12 +210,12 @@ def compares_weights(run: Run) -> bool:
 
 
 def seconds_to_compare(run: Run, ctx: Context) -> float:
-    """Return the estimated seconds of the final evaluation, for which `--max-time` reserves at most a fifth."""
+    """Return the estimated seconds of the final evaluation; 0 if they are more than a fifth of `--max-time`."""
     speed, limit = ctx.logs.get('steps_per_second', math.nan), run.options.max_time
     seconds = 2 * run.options.final_episodes * run.episode_length / speed if speed else math.nan
     if limit is None or not (compares_weights(run) and math.isfinite(seconds)):
         return 0.0
-    return min(seconds, limit / 5)
+    return seconds if seconds <= limit / 5 else 0.0
 
 
 def _play_greedily(run: Run, which: str, deadline: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -65,6 +66,8 @@ def locked_folder(prefix: str, parent: str | None = None) -> Iterator[Path]:
 def remove_abandoned_folders(prefix: str, parent: str) -> None:
     """Remove the folders of `locked_folder` whose processes have ended, if they belong to this user."""
     for folder in Path(parent).glob(f'{prefix}*'):
+        if not re.fullmatch('[a-z0-9_]{8}', folder.name.removeprefix(prefix)):
+            continue  # not named by mkdtemp
         with contextlib.suppress(ImportError, OSError):  # in use, or removed by its owner
             if folder.lstat().st_uid != os.getuid():
                 continue

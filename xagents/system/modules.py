@@ -28,7 +28,9 @@ def import_module(name: str, option: str) -> ModuleType:
         if name.endswith('.py'):
             problem = f'got {name}, expected the name of a module, such as {name[:-3].replace(os.sep, ".")}'
             raise OptionError(option, problem) from error
-        raise OptionError(option, f'cannot import {name!r}: {error_line(error)}') from error
+        missing = isinstance(error, ModuleNotFoundError) and error.name == name.partition('.')[0]
+        hint = ' (a module must be installed, or in the working directory)' if missing else ''
+        raise OptionError(option, f'cannot import {name!r}: {error_line(error)}{hint}') from error
 
 
 def import_modules(names: Any) -> None:
