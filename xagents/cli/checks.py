@@ -85,6 +85,8 @@ def _why_no_run(folder: str) -> str:
         return f'{shown} {CONFIG_MISSING}'
     if os.path.exists(os.path.join(folder, LOCK)):
         return f'{shown} contains no run yet: it was killed before it began; repeat the first command'
+    if inside := sorted(one.path for one in os.scandir(folder) if is_run(one.path)) if os.path.isdir(folder) else []:
+        return f'{shown} contains several runs, expected one of them, such as {inside[-1]}'
     if os.path.exists(folder):
         what = 'contains no run' if os.path.isdir(folder) else 'is a file'
         return f'{shown} {what}, expected the --run-dir of a training run'

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from xagents.options.errors import OptionError
+from xagents.options.runs import NO_RUN_DIR as NOTHING
 
 PARENT = 'runs'
-# value of --run-dir with which nothing is saved
-NOTHING = 'none'
 # options whose files keep a run or its weights
 SAVING_OPTIONS = ('run_dir', 'checkpoints', 'history_checkpoint')
 LONGEST_NAME = 150

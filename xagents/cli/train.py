@@ -72,6 +72,8 @@ def _start(agent_id: str, resolved: ResolvedOptions, plans: list[AgentPlan], fol
             print(message, flush=True)
     if resolved.grid:
         assert folder is not None
+        if not options.get('quiet') and options.get('log_format') != 'json':
+            print(f'Run directories: {folder}/…', flush=True)
         return grid.start_group(grid.RunGroup(folder, agent_id, options, resolved.grid), jobs, line)
     _run(plans[0], options.get('threads'), line, preset_hint(agent_id, resolved))
 

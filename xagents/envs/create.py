@@ -159,7 +159,9 @@ def as_envs(envs: Any, flatten: bool = False) -> Envs:
     if not members or not all(isinstance(env, gymnasium.Env) for env in members):
         several = isinstance(envs, list | tuple) and bool(envs)
         got = [type(env).__name__ for env in members] if several else type(envs).__name__
-        raise ValueError(f'envs: got {got}, expected create_envs(…), a vector environment, an environment or a list')
+        expected = 'create_envs(…), a vector environment, an environment or a list'
+        hint = '; xagents.make(agent, env) makes an agent from ids' if isinstance(envs, str) else ''
+        raise ValueError(f'envs: got {got}, expected {expected}{hint}')
     first: gymnasium.Env = members[0]
     for env in members[1:]:
         if env.observation_space != first.observation_space or env.action_space != first.action_space:

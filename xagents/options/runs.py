@@ -9,6 +9,8 @@ import os
 from xagents.options.declaration import Options, count, dataset_name, file, folder, named, option, path, steps
 from xagents.options.errors import OptionError, requires
 
+# value of `run_dir` with which nothing is saved
+NO_RUN_DIR = 'none'
 # problem of an agent that learns only from data sets; the field is its id
 NO_DATASET = 'got nothing: {} learns only from a data set, xagents datasets lists them'
 
@@ -156,6 +158,8 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
 
     def check(self) -> None:
         """Check the options against each other."""
+        if self.run_dir == NO_RUN_DIR:
+            self.run_dir = None
         for name in ('checkpoint_frequency', 'keep', 'video_frequency'):
             if getattr(self, name) is not None and self.run_dir is None:
                 raise requires(name, getattr(self, name), '--run-dir')
