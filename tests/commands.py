@@ -7,7 +7,7 @@ from io import StringIO
 from xagents.cli import dispatch
 
 # the lines that are printed before the environments exist
-HEADER = re.compile(r'\S+ on .*\n(?:(?:Run directory|Best weights|Nothing will|Stops at|These are general).*\n)*')
+HEADER = re.compile(r'\S+ on .*\n(?:(?:Run directory|Best weights|Nothing will|Stops at|Default settings).*\n)*')
 
 
 def execute(*words):

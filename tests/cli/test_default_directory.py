@@ -50,9 +50,8 @@ def test_default_settings_name_the_tuned_ones():
     def hint(messages=(), **options):
         return preset_hint('ppo', ResolvedOptions({'env': 'CartPole-v1', **options}, {}, [*messages]))
 
-    assert [line.partition(',')[0] for line in hint(n_envs=4)] == [
-        'These are general defaults; --tuned uses settings for CartPole-v1'
-    ]
+    (line,) = hint(n_envs=4)
+    assert line.startswith('Default settings; --tuned reached ') and ' on CartPole-v1 in 100000 steps' in line
     assert hint(lam=0.9) == hint(env='Own-v0') == hint(messages=['Preset: …']) == []
 
 

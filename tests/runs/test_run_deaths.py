@@ -303,5 +303,5 @@ def test_a_run_that_was_killed_before_its_last_contest_holds_it(tmp_path, monkey
         capsys.readouterr()
         again = resume(folder)
         again.fit()
-        assert ('Greedy play, mean of 2 episodes' in capsys.readouterr().out) == contest
+        assert ('Greedy mean of 2 episodes' in capsys.readouterr().out) == contest
         assert read_status(folder)['state'] == 'finished' and again.steps == agent.steps

@@ -164,7 +164,7 @@ def test_best_and_last_play_for_the_place_at_the_end(tmp_path, capsys, monkeypat
     agent.fit(max_steps=2_000)
     means = {'best': (2, 1), 'last': (-2, -1), 'tie': (3, 3)}[winner]
     kept = 'last' if winner == 'last' else 'best'
-    said = 'Greedy play, mean of 10 episodes: best weights {}, last {}; the {} are kept'
+    said = 'Greedy mean of 10 episodes: best weights {}, last {} ({} kept)'
     assert said.format(*means, kept) in capsys.readouterr().out
     assert [episodes for episodes, _ in asked] == [10, 10]
     assert asked[0][1] == weights(agent) and asked[1][1] != weights(agent)
@@ -178,9 +178,7 @@ def test_equal_weights_play_once_at_the_end(capsys, tmp_path):
         ctx.idle = True  # nothing is learned, so that the best weights are the last
 
     agent.fit(max_steps=600, recipe=agent.recipe().before('learn', stay))
-    said = [
-        line for line in capsys.readouterr().out.splitlines() if line.startswith('Greedy play, mean of 10 episodes: ')
-    ]
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith('Greedy mean of 10 episodes: ')]
     assert len(said) == 1 and '; the last weights are also the best' in said[0]
 
 

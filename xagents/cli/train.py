@@ -90,8 +90,9 @@ def preset_hint(agent_id: str, resolved: ResolvedOptions) -> list[str]:
     if (preset.options.keys() - {'n_envs'}) & {*options, *resolved.grid}:
         return []
     score = find_score(preset)
-    reached = '' if score is None else f', which reached {format_number(score.median, 2)} in {preset.max_steps} steps'
-    return [f'These are general defaults; --tuned uses settings for {env}{reached}']
+    found = f'uses settings for {env}' if score is None else f'reached {format_number(score.median, 2)} on {env}'
+    steps = '' if score is None else f' in {preset.max_steps} steps'
+    return [f'Default settings; --tuned {found}{steps}']
 
 
 def _plans(agent_id: str, resolved: ResolvedOptions) -> list[AgentPlan]:

@@ -180,7 +180,7 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
     deadline = math.inf
     if options.max_time is not None and run.stop_reason in BUDGET_ENDS:
         deadline = time.monotonic() + max(options.max_time - run.progress.context.seconds, 0.0)
-    head = f'Greedy play, mean of {options.final_episodes} episodes'
+    head = f'Greedy mean of {options.final_episodes} episodes'
     try:
         last = _play_greedily(run, 'last', deadline)
         if _are_equal(present, best):
@@ -198,7 +198,7 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
     if kept == 'last':
         _set_best(places, present)
     means = f'best weights {format_number(first, p)}, last {format_number(last, p)}'
-    run.summary.append(f'{head}: {means}; the {kept} are kept')
+    run.summary.append(f'{head}: {means} ({kept} kept)')
     _compare_with_training(run, max(first, last))
 
 
