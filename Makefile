@@ -36,15 +36,16 @@ help:
 	@echo 'PYTHON                     interpreter that creates the virtual environment (default: python3)'
 	@echo 'VENV                       directory of the virtual environment (default: .venv)'
 
-# One virtual environment, updated if the pins change: first what the demo needs, then the rest.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# One virtual environment, updated if the pins change: first what the demo needs, then the rest. The lists
+# contain every dependency, so that pip resolves none.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 $(VENV)/.demo: requirements-demo.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "xagents needs Python 3.11 or newer")'
 	@echo 'Installing the requirements of the demo into $(VENV): a minute, the first time.'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --no-deps --no-compile -r requirements-demo.txt
-	$(PIP) --no-deps -e .
+	$(PIP) --no-compile -r requirements-demo.txt
+	$(PIP) -e .
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.demo requirements.txt
@@ -132,7 +133,7 @@ images: $(VENV)/.installed
 	$(BIN)/python docs/make_images.py
 
 notebook: $(VENV)/.installed
-	$(PIP) nbclient ipykernel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check nbclient ipykernel
 	$(BIN)/python docs/run_notebook.py
 
 gallery: $(VENV)/.installed
