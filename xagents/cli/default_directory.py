@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from xagents.options.runs import NO_RUN_DIR as NOTHING
 PARENT = 'runs'
 # options whose files keep a run or its weights
 SAVING_OPTIONS = ('run_dir', 'checkpoints', 'history_checkpoint')
+# bytes of a directory's name; names of temporary files next to it are longer
 LONGEST_NAME = 150
 UNSAFE = re.compile(r'[^\w.+=,@-]+')
 
@@ -55,8 +55,9 @@ def _create_next(parent: Path, agent_id: str) -> Path:
     """Create the directory of `agent_id` with the next free number."""
     agent_id = UNSAFE.sub('-', agent_id)  # of module:Class
     used = [path.name.removeprefix(f'{agent_id}-') for path in parent.glob(f'{agent_id}-*')]
-    for number in itertools.count(max((int(n) for n in used if n.isdecimal()), default=0) + 1):
+    number = max((int(n) for n in used if n.isdecimal()), default=0)
+    while True:
+        number += 1
         with contextlib.suppress(FileExistsError):  # another command has taken the number
             (folder := parent / f'{agent_id}-{number}').mkdir()
             return folder
-    raise AssertionError

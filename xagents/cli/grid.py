@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from xagents.checkpoints.status import SaveError, check_new_run_directory, is_run, read_status, take_lock
+from xagents.cli.default_directory import LONGEST_NAME, UNSAFE
 from xagents.cli.grid_processes import GridResult, run_all
 from xagents.config.configuration import read_config_file, to_yaml
 from xagents.factory.defaults import resolve_grid_point
@@ -27,9 +27,6 @@ from xagents.system.file_names import GROUP, LOCK
 from xagents.system.files import atomic_write
 from xagents.system.interruption import exit_by_signal
 
-# bytes of a directory's name; names of temporary files next to it are longer
-LONGEST_NAME = 150
-UNSAFE = re.compile(r'[^\w.+=,@-]+')
 # paths that every run has in its own directory
 PER_RUN_PATHS = ('checkpoints', 'history_checkpoint', 'tensorboard')
 # options of the command, not of its runs

@@ -34,15 +34,14 @@ class RunTable(LiveTable):
 
     def __init__(self, names: Iterable[str], precision: int = 2, *, terminal: Terminal | None = None):
         self._rows: dict[str, dict[str, Any]] = {name: {} for name in names}
-        self._states: dict[str, str] = {}
-        self._codes: dict[str, int] = {}
+        self._codes: dict[str, int | None] = {}  # of the runs that have started; None while a run continues
         self._precision = precision
         self.last: dict[str, str] = {}
         super().__init__(quiet=False, live=True, terminal=terminal, transient=True)
 
     def started(self, name: str, command: str) -> None:
         """Show that a run has started."""
-        self._states[name] = 'running'
+        self._codes[name] = None
 
     def print_line(self, name: str, line: str) -> None:
         """Show a line of output of a run."""
@@ -56,21 +55,29 @@ class RunTable(LiveTable):
 
     def ended(self, name: str, code: int) -> None:
         """Show the end of a run by its exit code."""
-        reason = self.last.get(name, '').removeprefix('xagents train: ')
-        self._states[name] = ENDS.get(code) or f'failed: {clean_line(reason, LONGEST_REASON)}'
         self._codes[name] = code
+
+    def _state(self, name: str) -> str:
+        """Return the state of a run for people; empty if it has not started."""
+        if name not in self._codes:
+            return ''
+        if (code := self._codes[name]) is None:
+            return 'running'
+        reason = self.last.get(name, '').removeprefix('xagents train: ')
+        return ENDS.get(code) or f'failed: {clean_line(reason, LONGEST_REASON)}'
 
     def close(self, interrupted: bool = False) -> None:
         """Remove the table and print why runs failed. The command prints the list of the runs."""
         super().close()
-        if set(self._codes.values()) == {WRONG_INPUT} and not interrupted:
+        codes = {name: code for name, code in self._codes.items() if code is not None}
+        if set(codes.values()) == {WRONG_INPUT} and not interrupted:
             return  # the command prints the error
-        for name, code in self._codes.items():
+        for name, code in codes.items():
             if code not in ENDS:
                 self.say(f'{name}: {self.last.get(name, f"exit code {code}")}')
 
     def _render(self) -> Group:
-        states = {name: self._states.get(name, '') for name in self._rows}
+        states = {name: self._state(name) for name in self._rows}
         count = {kind: sum(state.startswith(kind) for state in states.values()) for kind in ('running', 'finished')}
         parts = [f'finished {count["finished"]} of {len(states)}', f'running {count["running"]}', self._elapsed()]
         footer = Text(', '.join(parts), overflow='fold')
@@ -91,7 +98,7 @@ class RunTable(LiveTable):
         steps, eta = row.get('steps'), row.get('eta')
         mean, best, speed = (_number(row.get(key)) for key in ('mean_reward', 'best_reward', 'steps_per_second'))
         means = [format_number(value, self._precision) if steps else '' for value in (mean, shown_best(mean, best))]
-        running = self._states.get(name) == 'running'
+        running = self._state(name) == 'running'
         left = str(timedelta(seconds=max(round(eta), 0))) if running and eta is not None else ''
         return [str(steps or ''), *means, format_number(speed, 0) if running and steps else '', left]
 

@@ -405,16 +405,16 @@ def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) ->
     return dataclasses.replace(model, **fields)
 
 
-def _declare_networks(agent: type, networks: Sequence[NetworkRole]) -> None:
+def _declare_networks(agent: Any, networks: Sequence[NetworkRole]) -> None:
     """Declare the options of the networks' files that the options of an agent lack."""
-    declaration: Any = agent.Options  # type: ignore[attr-defined]
+    declaration = agent.Options
     known = getattr(declaration, '__dataclass_fields__', None)
     labels = {} if known is None else {n.option: n.label for n in networks if n.option not in known}
     if labels:
         fields = [(name, str | None, network_file(f'.cfg file of the network: {labels[name]}')) for name in labels]
         names = {'__module__': declaration.__module__, '__doc__': declaration.__doc__}
         made = dataclasses.make_dataclass(declaration.__name__, fields, bases=(declaration,), namespace=names)
-        agent.Options = made  # type: ignore[attr-defined]
+        agent.Options = made
 
 
 def _check_options(declaration: Any) -> None:
