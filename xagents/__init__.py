@@ -71,7 +71,13 @@ __all__ = sorted([*_MODULES, '__version__'])
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+        problem = f'module {__name__!r} has no attribute {name!r}'
+        if not name.startswith('_'):
+            from xagents.options.foreign_names import attribute_hint
+
+            if hint := attribute_hint(name):
+                raise ImportError(problem + hint)  # `from xagents import name` hides the text of an AttributeError
+        raise AttributeError(problem)
     from xagents.system.startup import silence_tensorflow
 
     silence_tensorflow()

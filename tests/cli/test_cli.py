@@ -235,7 +235,7 @@ class FakeFactory:
         """Return a plan that prints no header."""
         run = types.SimpleNamespace(quiet=True, dataset=None)
         settings = types.SimpleNamespace(run=run, environment=types.SimpleNamespace(env=env))
-        return types.SimpleNamespace(build=build, settings=settings, check_env=lambda: None)
+        return types.SimpleNamespace(build=build, settings=settings, check=lambda: None)
 
     def fit(self, run, recipe):
         assert (run, recipe) == (self.agent, 'recipe')

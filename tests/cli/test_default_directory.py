@@ -1,11 +1,14 @@
 """What a run prints around training, and where it is saved without `--run-dir`."""
 
+import io
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from tests.commands import execute
 from tests.small_agents import on_cartpole
+from xagents.cli import dispatch
 from xagents.cli.default_directory import new_directory
 from xagents.cli.resolve import ResolvedOptions
 from xagents.cli.train import preset_hint
@@ -31,6 +34,25 @@ def test_a_run_without_files_is_saved_in_the_next_directory(folder):
     assert execute(*LINE.split(), '--checkpoints', 'a.tf')[0] == 0
     assert execute(*LINE.split(), '--model', 'none.cfg')[0] == 2  # its directory is removed
     assert sorted(path.name for path in (folder / 'runs' / 'CartPole-v1').iterdir()) == ['small-1', 'small-2']
+
+
+@pytest.mark.parametrize(
+    ('words', 'problem'),
+    [
+        ('ppo --env CartPole-v1 --stages nothing', '--stages: got nothing, expected a name of registered stages'),
+        ('ppo --env CartPole-v1 --model none.cfg', '--model: there is no file none.cfg'),
+        ('ppo --env CartPole-v1 --model none.cfg --seeds 1 2', '--model: there is no file none.cfg'),
+        ('bc --dataset a/b-v0', "--dataset: no data set a/b-v0 in {root}, expected --download, from Minari's server"),
+        ('ppo --env CartPole-v1 --explorers 1 --cluster nowhere', '--cluster: got nowhere, expected HOST:PORT'),
+    ],
+)
+def test_wrong_names_and_files_are_refused_before_anything_is_printed(words, problem, folder, monkeypatch):
+    monkeypatch.setenv('MINARI_DATASETS_PATH', str(folder / 'data'))
+    output, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(output), redirect_stderr(errors), pytest.raises(SystemExit) as end:
+        dispatch.execute(['train', *words.split(), '--max-steps', '10'])
+    assert (end.value.code, output.getvalue(), list(folder.iterdir())) == (2, '', [])
+    assert errors.getvalue().startswith(f'xagents train: {problem.format(root=folder / "data")}')
 
 
 def is_status(line):
@@ -61,4 +83,6 @@ def test_none_saves_nothing_in_python_too_and_a_folder_of_runs_names_one(folder,
     agent.fit(max_steps=20)
     assert list(folder.iterdir()) == [] and 'Nothing will be saved' in capsys.readouterr().out
     agent.fit(max_steps=40, run_dir='runs/CartPole-v1/small-1')
+    agent.save('saved')
+    assert "'saved' contains no history" in execute('plot', '--run-dir', 'saved')[2]
     assert 'such as runs/CartPole-v1/small-1' in execute('evaluate', '--run-dir', 'runs/CartPole-v1')[2]

@@ -46,7 +46,7 @@ if seed == 2 and not value('--resume'):
     sys.exit(2)
 folder.mkdir(parents=True, exist_ok=True)
 (folder / 'seed').write_text(str(seed))
-(folder / 'config.yaml').write_text(f'agent: ppo\\nenv: A-v0\\nseed: {{seed}}\\n')
+(folder / 'config.yaml').write_text(f'agent: ppo\\nenv: CartPole-v1\\nseed: {{seed}}\\n')
 
 
 def end(state, code):
@@ -89,7 +89,7 @@ def train(*words):
     return code, stdout.splitlines(), stderr
 
 
-GRID = ('ppo', '--env', 'A-v0', '--max-steps', '10', '--run-dir', 'runs/g', '--seeds')
+GRID = ('ppo', '--env', 'CartPole-v1', '--max-steps', '10', '--run-dir', 'runs/g', '--seeds')
 
 
 @pytest.fixture
@@ -159,20 +159,20 @@ def test_names_do_not_depend_on_the_process():
 
 
 def test_a_grid_is_a_folder_of_runs(stand_in):
-    Path('run.yaml').write_text('agent: ppo\nenv: A-v0\nlr: [1e-3, 0.1]\nmax-steps: 10\n')
+    Path('run.yaml').write_text('agent: ppo\nenv: CartPole-v1\nlr: [1e-3, 0.1]\nmax-steps: 10\n')
     code, lines, stderr = train('--config', 'run.yaml', '--seeds', '4', '5', '--run-dir', 'runs/g', '--gamma', '0.5')
     assert (code, stderr) == (0, '')
     names = [f'lr={lr},seed={seed}' for lr in ('0.001', '0.1') for seed in (4, 5)]
     assert {path.name for path in Path('runs/g').iterdir()} - {'.lock'} == {'group.yaml', *names}
     assert read_config_file('runs/g/group.yaml') == (
-        'ppo', {'env': 'A-v0', 'max_steps': 10, 'gamma': 0.5}, {'lr': [0.001, 0.1], 'seed': [4, 5]},
+        'ppo', {'env': 'CartPole-v1', 'max_steps': 10, 'gamma': 0.5}, {'lr': [0.001, 0.1], 'seed': [4, 5]},
     )  # fmt: skip
     about = yaml.safe_load(Path('runs/g/group.yaml').read_text())['about']
     assert about['command'] == 'xagents train --config run.yaml --seeds 4 5 --run-dir runs/g --gamma 0.5'
     started = words_of(lines)
     assert list(started) == names
     folder = os.path.join('runs/g', names[1])
-    expected = f'train ppo --env A-v0 --max-steps 10 --gamma 0.5 --lr 0.001 --seed 5 --run-dir {folder}'
+    expected = f'train ppo --env CartPole-v1 --max-steps 10 --gamma 0.5 --lr 0.001 --seed 5 --run-dir {folder}'
     assert sorted(started[names[1]]) == sorted(expected.split()), 'one run at a time has all threads'
 
 
@@ -230,7 +230,7 @@ def test_what_each_run_has_in_its_own_folder_cannot_be_shared(flag, stand_in):
 )
 def test_every_run_is_checked_before_the_first_begins(text, message, stand_in):
     Path('run.yaml').write_text(f'max-steps: 5\n{text}\n')
-    env = () if text.startswith('env') else ('--env', 'A-v0')
+    env = () if text.startswith('env') else ('--env', 'CartPole-v1')
     code, lines, stderr = train('ppo', *env, '--config', 'run.yaml', '--run-dir', 'runs/g')
     assert (code, lines, stderr.count('\n')) == (2, [], 1)
     assert message.replace('_', '-') in stderr.replace('_', '-')

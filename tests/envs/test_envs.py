@@ -393,6 +393,19 @@ def test_a_missing_extra_is_named(monkeypatch, module, env, extra):
     assert '\n' not in str(refused.value)
 
 
+def test_an_id_of_envpool_and_a_game_without_its_namespace_are_named(tmp_path, monkeypatch):
+    with pytest.raises(OptionError, match=r"no environment 'Pong-v5' \(did you mean ALE/Pong-v5\?\)"):
+        create_envs('Pong-v5')
+    (tmp_path / 'envpool.py').write_text("def list_all_envs():\n    return ['CheetahRun-v1']\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, 'envpool', raising=False)
+    with pytest.raises(OptionError, match="no environment 'CheetahRun-v1' in Gymnasium, expected --vector envpool"):
+        create_envs('CheetahRun-v1')
+    monkeypatch.delitem(sys.modules, 'envpool')  # the module of this test
+    with pytest.raises(OptionError, match="'<lambda>', which is a function of a script, expected an id"):
+        create_envs('<lambda>')
+
+
 REGISTER = "gymnasium.register('{}', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')"
 
 

@@ -7,11 +7,18 @@ import pytest
 
 import xagents
 from tests.commands import execute
+from tests.small_agents import on_cartpole
 from xagents.options.commands import TuneOptions
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
-from xagents.options.foreign_names import FOREIGN_AGENTS, FOREIGN_OPTIONS, agent_hint, option_hint
+from xagents.options.foreign_names import (
+    FOREIGN_AGENTS,
+    FOREIGN_ATTRIBUTES,
+    FOREIGN_OPTIONS,
+    agent_hint,
+    option_hint,
+)
 from xagents.options.runs import ExplorerOptions, RunOptions
 from xagents.registry.agents import agents
 
@@ -64,6 +71,33 @@ def test_an_agent_of_others_is_answered_with_the_nearest_here(name, nearest, fol
     code, _, stderr = execute('train', name, '--env', 'Pendulum-v1', '--max-steps', '10')
     assert code == 2 and stderr.endswith(f', trpo; the nearest to {name} is {nearest}\n') and stderr.count('\n') == 1
     assert agent_hint('pppo', ['a2c', 'ppo']) == ' (did you mean ppo?)'
+
+
+def test_methods_and_classes_of_others_are_answered_with_ours(small_agents):
+    agent = on_cartpole(n_envs=1)
+    for call in (lambda: agent.learn(total_timesteps=10), lambda: agent.learn(10_000)):
+        with pytest.raises(TypeError, match=r'expected agent\.fit\(max_steps=…\) to train'):
+            call()
+    for owner, name in ((xagents.PPO, 'load'), (agent, 'load'), (agent, 'set_env')):
+        with pytest.raises(AttributeError, match=rf'no attribute {name!r}, expected xagents\.load\(directory'):
+            getattr(owner, name)
+    assert not hasattr(agent, 'load') and not hasattr(agent, 'anything')
+    with pytest.raises(ImportError, match='the nearest to RecurrentPPO is ppo'):
+        exec('from xagents import RecurrentPPO')
+    with pytest.raises(ImportError, match=r'expected agent\.evaluate\(episodes=…\)'):
+        exec('from xagents import evaluate_policy')
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+        _ = xagents.nothing
+
+
+def test_each_replacement_of_an_attribute_exists(small_agents):
+    agent = on_cartpole(n_envs=1)
+    for ours in FOREIGN_ATTRIBUTES.values():
+        owner, name = re.search(r'\b(agent|xagents)\.(\w+)', ours).groups()
+        assert hasattr({'agent': agent, 'xagents': xagents}[owner], name), ours
+        options = re.findall(r'(\w+)=', ours)
+        known = agents['ppo'].options_in().keys() | {'episodes'}
+        assert set(options) <= known, ours
 
 
 PAGE = Path(xagents.__file__).parents[1] / 'docs' / 'coming_from.md'

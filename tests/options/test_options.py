@@ -274,3 +274,16 @@ def test_none_takes_a_number_back_where_it_may_be_missing():
     assert known['run_dir'].parse('none') == 'none'  # a folder may be called so
     with pytest.raises(OptionError, match='got none, expected a whole number'):
         known['final_episodes'].parse('none')
+
+
+def test_a_declaration_without_its_decorator_or_without_help_is_refused():
+    class Undecorated(AgentOptions):
+        temperature: float = option(1.0, 'a temperature')
+
+    @dataclasses.dataclass
+    class Plain(AgentOptions):
+        temperature: float = 1.0
+
+    for declaration, problem in ((Undecorated, 'without @dataclass'), (Plain, r'without option\(\)')):
+        with pytest.raises(TypeError, match=f'declares temperature {problem}'):
+            declared_options(declaration)

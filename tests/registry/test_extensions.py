@@ -371,6 +371,18 @@ def test_what_is_no_network_is_refused(tmp_path, monkeypatch):
 # --------------------------------------------------------------------------------------------------------------- stages
 
 
+def test_functions_instead_of_names_are_refused_with_the_ways_to_pass_them(without_xla):
+    agent = make('ppo', 'CartPole-v1', n_envs=1)
+    with pytest.raises(ValueError, match=r"stages: got a function, .*recipe\(\)\.after\('collect', _named\)"):
+        agent.fit(max_steps=10, stages=[_named])
+    with pytest.raises(ValueError, match=r'model: got a function, expected a \.cfg file, module:function, or a name'):
+        make('ppo', 'CartPole-v1', model=_named)
+
+
+def _named(ctx):
+    """A stage without a decorator."""
+
+
 def test_stages_stand_where_they_say_in_the_order_in_which_they_are_typed(without_xla):
     said = []
 

@@ -7,7 +7,7 @@ import inspect
 import operator
 import os
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import keras
@@ -33,6 +33,7 @@ from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import declared_options, signature
 from xagents.options.errors import OptionError
+from xagents.options.foreign_names import attribute_hint
 from xagents.options.runs import RunOptions
 from xagents.options.settings import resolve_agent_options
 from xagents.pipeline.recipe import Recipe
@@ -48,6 +49,29 @@ if TYPE_CHECKING:
 # counters of a run that an agent has as attributes: the path of each, by name
 READ_FROM = {name: f'progress.context.{name}' for name in ('steps', 'games', 'mean_reward', 'best_reward')}
 READ_FROM |= {'context': 'progress.context', 'n_envs': 'envs.n_envs'}
+
+
+class ForeignAttribute:
+    """A name of other libraries: reading it raises an AttributeError that names its replacement."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        raise AttributeError(f'{owner.__name__} has no attribute {self._name!r}{attribute_hint(self._name)}')
+
+
+def _check_batch(learn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method `learn(batch)` that refuses the arguments of the `learn` of Stable-Baselines3."""
+
+    @functools.wraps(learn)
+    def checked(self: Any, *batch: Any, **others: Any) -> Any:
+        if 'total_timesteps' in others or isinstance(next(iter(batch), None), int):
+            called = f'{type(self).__name__}.learn'
+            raise TypeError(f'{called} makes one update from a batch, expected agent.fit(max_steps=…) to train')
+        return learn(self, *batch, **others)
+
+    return checked
 
 
 class BaseAgent:
@@ -85,6 +109,7 @@ class BaseAgent:
     # whether rollouts contain raw observations and rewards, which are normalised at each update
     raw_rollouts: ClassVar[bool] = False
     options: AgentOptions
+    load = ForeignAttribute()
 
     _option_names: ClassVar[frozenset[str]] = frozenset(declared_options(AgentOptions))
 
@@ -92,6 +117,8 @@ class BaseAgent:
         super().__init_subclass__(**keywords)
         # options such as `model` name a file; the attribute of the same name is the network
         cls._option_names = frozenset(name for name in declared_options(cls.Options) if not name.endswith('model'))
+        if 'learn' in vars(cls):
+            cls.learn = _check_batch(cls.learn)  # type: ignore[method-assign]
         positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []
         if positional:
             cls.__signature__ = signature(positional[1:], cls.Options, RunOptions)  # type: ignore[attr-defined]
@@ -125,7 +152,7 @@ class BaseAgent:
                 return operator.attrgetter(READ_FROM[name])(self)
         if hasattr(type(self), name):  # a property that failed: raise its own error
             return object.__getattribute__(self, name)
-        raise AttributeError(f'{type(self).__name__} has no attribute {name!r}')
+        raise AttributeError(f'{type(self).__name__} has no attribute {name!r}{attribute_hint(name)}')
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *READ_FROM})
@@ -224,7 +251,8 @@ class BaseAgent:
 
     def __repr__(self) -> str:
         counted = f'{self.steps} steps, mean reward {format_number(self.mean_reward, 2)}'
-        return f'<{type(self).__name__} in {self.n_envs} environments of {self.envs.id}: {counted}>'
+        envs = f'{self.n_envs} environment{"s" if self.n_envs > 1 else ""}'
+        return f'<{type(self).__name__} in {envs} of {self.envs.id}: {counted}>'
 
     @functools.cached_property
     def _actor_policy(self) -> Policy:

@@ -18,7 +18,7 @@ _COMMANDS = (
         'train',
         'Train given an agent and environment',
         (
-            '<agent> --env ID --target-reward REWARD [options]',
+            '<agent> --env ID --max-steps STEPS [options]',
             '<agent> --dataset NAME --max-steps STEPS [options]',
             '--config FILE [options]',
             '--resume DIR [options]',

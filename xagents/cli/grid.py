@@ -226,3 +226,5 @@ def _conclude(folder: str, result: GridResult, jobs: int, options: Mapping[str, 
         line = f'{len(failed)} of {len(result.codes)} runs failed: {", ".join(failed)}{not_started}'
         print(f'xagents train: {line}', file=sys.stderr, flush=True)
         raise SystemExit(1)
+    if not options.get('quiet') and not _as_json(options):
+        print(f'Next: xagents plot --run-dir {shlex.quote(folder)}', flush=True)

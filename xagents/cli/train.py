@@ -47,8 +47,8 @@ def train(agent_id: str, given: GivenOptions, line: str) -> str | None:
         elif options.get('run_dir') == NOTHING:
             del options['run_dir']
         plans = _plans(agent_id, resolved)
-        for plan in plans if not resolved.grid else ():
-            plan.check_env()  # refuse an unknown name before anything is printed or created
+        for plan in plans:
+            plan.check()  # before anything is printed or created
     with contextlib.ExitStack() as stack:
         with as_input_errors():
             if is_new:

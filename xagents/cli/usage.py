@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,8 @@ HELP_ALL = '--help-all'
 # columns of the table: a longer flag gets its own line if that gives the help this width
 LONG_FLAG = 22
 GOOD_HELP = 40
+# of commands that train, whose complete lists are long
+OFTEN_USED = 'env', 'max_steps', 'target_reward', 'tuned', 'n_envs', 'net', 'lr', 'seed', 'run_dir'
 LEGEND = '-: none. off, on: a switch, which --no-… turns off. …: one or more values.'
 RANGES = (
     'Tuned as: one value fixes an option. Two values of int and log_uniform are the bounds of a search; two or more '
@@ -72,6 +75,12 @@ def command_page(command: Command, agent_id: str | None = None, complete: bool =
         lines = '\n'.join(f'    {id:<10} {line}' for id, line in help_lines().items())
         parts.append(f'Available agents:\n{lines}\n')
     every, short = command.sections(agent_id), command.short_sections(agent_id)
+    if command.trains:
+        known = {name: option.flag for section in every.values() for name, option in section.items()}
+        flags = ' '.join(known[name] for name in OFTEN_USED if name in known)
+        parts.append(
+            textwrap.fill(f'Often used: {flags}', width, subsequent_indent='    ', break_on_hyphens=False) + '\n'
+        )
     parts += [*_tables(every if complete else short, width), Text(f'\n{LEGEND}', style='dim')]
     if len(short) < len(every) and not complete:
         line = ' '.join(filter(None, ['xagents', command.name, agent_id, HELP_ALL]))

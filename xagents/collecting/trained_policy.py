@@ -18,7 +18,7 @@ from xagents.collecting.policy_files import FORMAT, PolicyData, damaged_policy, 
 from xagents.collecting.statistics import Statistics
 from xagents.envs.normalisation import ObservationNormalizer
 from xagents.envs.space_serialization import space_from_dict, space_to_dict
-from xagents.envs.spaces import ActionDecoder, ObservationEncoder, as_batch, is_single
+from xagents.envs.spaces import ActionDecoder, ObservationEncoder, as_batch, describe_space, is_single
 from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
 from xagents.system.arrays import add_prefix, strip_prefix
@@ -122,7 +122,8 @@ class TrainedPolicy:
         self._rng = np.random.default_rng()
 
     def __repr__(self) -> str:
-        return f'<TrainedPolicy of {self.agent}: {self.spaces.observations} to {self.spaces.actions}>'
+        spaces = f'{describe_space(self.spaces.observations)} to {describe_space(self.spaces.actions)}'
+        return f'<TrainedPolicy of {self.agent}: {spaces}>'
 
     def __call__(self, observations: Any, stochastic: bool = False) -> np.ndarray:
         """Return environment actions.

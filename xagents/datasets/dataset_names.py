@@ -94,8 +94,8 @@ def check_known(option: str, name: str) -> None:
     if not dataset_exists(name):
         names = list(list_names())
         shown = ', '.join(names[:8]) + (' …' if len(names) > 8 else '')
-        expected = f'expected one of {shown}' if names else 'there is none'
-        raise OptionError(option, f'no data set {name} in {root()}, {expected}{did_you_mean(name, names)}')
+        expected = f'expected one of {shown}{did_you_mean(name, names)}, or' if names else 'expected'
+        raise OptionError(option, f"no data set {name} in {root()}, {expected} --download, from Minari's server")
 
 
 def list_names() -> Iterator[str]:

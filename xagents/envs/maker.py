@@ -17,7 +17,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
 from xagents.envs.multi_agent import ParallelEnvAdapter
-from xagents.envs.packages import package_of_id, package_of_module, qualified_id, run_entry_points
+from xagents.envs.packages import is_envpool_id, package_of_id, package_of_module, qualified_id, run_entry_points
 from xagents.envs.pettingzoo_envs import PREFIX, PettingZooMaker, is_pettingzoo_env, to_parallel_env
 from xagents.envs.registry import env_registry
 from xagents.envs.wrappers import AtariConfig, EpisodeReport, RawReward, preprocess_atari
@@ -202,10 +202,13 @@ def _spec(name: str, prefix: str) -> EnvSpec:
     except gymnasium.error.Error as error:
         nearest = _nearest_id(name, prefix)
         hint = f' (did you mean {nearest}?)' if nearest else ''
+        if not prefix and is_envpool_id(name):
+            hint = ' in Gymnasium, expected --vector envpool, because EnvPool has one'
         if prefix and not hint:
             hint = f': {prefix[:-1]} neither registers an environment {name} nor has a class {name} of gymnasium.Env'
         elif not hint:
-            hint = ', expected an id of Gymnasium, or module:Id or module:Class for an environment of a module'
+            got = '' if name.isprintable() and '<' not in name else ', which is a function of a script'
+            hint = f'{got}, expected an id of Gymnasium, or module:Id or module:Class for an environment of a module'
         raise OptionError('env', f'no environment {prefix + name!r}{hint}') from error
 
 
@@ -227,8 +230,10 @@ def _nearest_id(name: str, prefix: str) -> str:
         OptionError: if the id belongs to a known package that is not installed.
     """
     with contextlib.suppress(gymnasium.error.Error):
-        space, base, _ = parse_env_id(name)
+        space, base, version = parse_env_id(name)
         same = [spec for spec in registry.values() if (spec.namespace, spec.name) == (space, base)]
+        # a game without its namespace: Pong-v5 is ALE/Pong-v5, and not Pong-v4
+        same = [spec for spec in registry.values() if (spec.name, spec.version) == (base, version)] or same
         if same:
             return prefix + max(same, key=lambda spec: spec.version or 0).id
     # Wrong case is the most frequent mistake, and difflib rates it as very dissimilar. Versions would make all similar.

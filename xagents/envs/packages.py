@@ -102,6 +102,15 @@ def qualified_id(name: str) -> str | None:
     return f'{space}:{name}' if is_module else None
 
 
+def is_envpool_id(name: str) -> bool:
+    """Return whether EnvPool is installed and has an environment of this name."""
+    if not is_importable('envpool'):
+        return False
+    import envpool
+
+    return name in envpool.list_all_envs()
+
+
 def run_entry_points(module: str) -> None:
     """Call the functions that a package lists as `gymnasium.envs`; Gymnasium 1.0 and newer does not call them."""
     for point in importlib.metadata.entry_points(group='gymnasium.envs'):

@@ -13,6 +13,7 @@ import numpy as np
 
 from xagents.checkpoints import weight_files
 from xagents.checkpoints.protocols import AgentOrigin
+from xagents.datasets.dataset_names import check_known
 from xagents.datasets.environments import check_fits, dataset_environment_options, offline_envs
 from xagents.datasets.reading import open_dataset
 from xagents.envs.create import ATARI_OPTIONS, as_envs, create_envs
@@ -93,11 +94,19 @@ class AgentPlan:
     restore: Callable[[Any], None] | None = None
     typed_options: Mapping[str, Any] = field(default_factory=dict)
 
-    def check_env(self) -> None:
-        """Raise OptionError if the environment has an unknown name."""
-        environment = self.settings.environment
+    def check(self) -> None:
+        """Raise OptionError for wrong names, files and addresses. Neither environments nor TensorFlow are loaded."""
+        environment, run = self.settings.environment, self.settings.run
+        check_files(self.settings, self.entry, continued=self.restore is not None)
+        if run.cluster is not None or run.cluster_key is not None:
+            from xagents.explorers.launchers import check_cluster  # loads what explorers need
+
+            check_cluster(run)
+        for option in ('dataset', 'fill_from'):
+            name = getattr(run, option)
+            if name is not None and not run.download:
+                check_known(option, name)
         if isinstance(environment.env, str) and environment.vector != 'envpool':
-            import_modules(environment.imports)
             find_maker(environment.env)
 
     def build(self) -> Any:
@@ -106,8 +115,8 @@ class AgentPlan:
         Raises:
             OptionError: if the environments or networks cannot be made with these options.
         """
+        self.check()
         entry, settings = self.entry, self.settings
-        check_files(settings, entry, continued=self.restore is not None)
         env: Any = settings.environment.env
         new = isinstance(env, str) or callable(env)
         uses_explorers = settings.run.explorers is not None and settings.environment.vector == 'auto'

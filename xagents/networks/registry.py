@@ -105,6 +105,9 @@ def _is_name(text: str) -> bool:
 
 def read_network(value: str, option: str) -> NetworkDescription | NetworkFunction:
     """Return the network of a registered name, of `module:function` or of a .cfg file; errors name the option."""
+    if not isinstance(value, str | os.PathLike):
+        expected = "expected a .cfg file, module:function, or a name of @register_network('name')"
+        raise OptionError(option, f'got a {type(value).__name__}, {expected}')
     path = Path(value)
     # a file takes precedence: the user sees the files in the working directory, but not the installed packages
     if isinstance(value, str) and _is_name(value) and not path.exists():

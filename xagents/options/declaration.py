@@ -261,7 +261,16 @@ def resolve_aliases(given: Mapping[str, Any], known: Mapping[str, Option], place
 @functools.cache
 def _declared_options(declaration: type) -> dict[str, Option]:
     hints = typing.get_type_hints(declaration)
-    return {f.name: _declared_option(f, hints[f.name]) for f in dataclasses.fields(declaration) if 'help' in f.metadata}
+    name = declaration.__name__
+    if vars(declaration).get('__annotations__') and '__dataclass_fields__' not in vars(declaration):
+        raise TypeError(
+            f'{name} declares {", ".join(vars(declaration)["__annotations__"])} without @dataclass above it'
+        )
+    for field in dataclasses.fields(declaration):
+        if 'help' not in field.metadata:
+            expected = f"expected {field.name}: … = option(default, 'help')"
+            raise TypeError(f'{name} declares {field.name} without option(), {expected}')
+    return {f.name: _declared_option(f, hints[f.name]) for f in dataclasses.fields(declaration)}
 
 
 def _declared_option(field: dataclasses.Field, hint: Any) -> Option:

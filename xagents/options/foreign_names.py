@@ -71,6 +71,22 @@ _AGENTS = {
     'td3': 'crossq sac tqc',
     'td3-bc': 'td3bc',
 }
+# attributes of agents and of the package here, and what other libraries call them
+_ATTRIBUTES = {
+    'agent.act(observations)': 'compute_actions compute_single_action',
+    'agent.envs': 'get_env',
+    'agent.evaluate(episodes=…)': 'evaluate_policy',
+    'agent.fit(max_steps=…)': 'learn',
+    'agent.save(directory), which includes the replay buffer': 'save_replay_buffer',
+    'agent.steps': 'num_timesteps',
+    'normalize_obs=True and normalize_reward=True in xagents.make': 'VecNormalize',
+    'n_envs=… in xagents.make': 'make_vec_env DummyVecEnv',
+    "n_envs=… and vector='async' in xagents.make": 'SubprocVecEnv',
+    'eval_frequency=… in agent.fit': 'EvalCallback',
+    'xagents.load(directory)': 'load load_replay_buffer from_checkpoint',
+    'xagents.load(directory, env=…)': 'set_env',
+    'xagents.load(directory, lr=…)': 'set_parameters',
+}
 
 
 def _by_foreign_name(table: dict[str, str]) -> dict[str, list[str]]:
@@ -82,6 +98,7 @@ def _by_foreign_name(table: dict[str, str]) -> dict[str, list[str]]:
     return names
 
 
+FOREIGN_ATTRIBUTES = {name: ours for ours, text in _ATTRIBUTES.items() for name in text.split()}
 FOREIGN_OPTIONS = _by_foreign_name(_OPTIONS)
 FOREIGN_AGENTS = {foreign: nearest for foreign, (nearest,) in _by_foreign_name(_AGENTS).items()}
 
@@ -108,6 +125,14 @@ def foreign_hint(name: str, known: Iterable[str]) -> str:
     admitted = {_plain(one): one for one in known}
     ours = next((one for one in FOREIGN_OPTIONS.get(_plain(name), ()) if one in admitted), None)
     return '' if ours is None else f' (did you mean {admitted[ours]}?)'
+
+
+def attribute_hint(name: str) -> str:
+    """Return `: …` with what replaces an attribute or a class of another library here, else ''."""
+    plain = name.lower().replace('_', '')
+    if name in FOREIGN_ATTRIBUTES:
+        return f', expected {FOREIGN_ATTRIBUTES[name]}'
+    return f'; the nearest to {name} is {FOREIGN_AGENTS[plain]}' if plain in FOREIGN_AGENTS else ''
 
 
 def agent_hint(name: str, known: Iterable[str]) -> str:

@@ -103,6 +103,9 @@ def _drawable(found: FoundRuns, column: str) -> list[_CurveData]:
         names = ', '.join(known)
         problem = f'got {format_value(column)}, but {found.folder} has the columns {names}{did_you_mean(column, known)}'
         raise OptionError('column', problem)
+    if not any((run / file).exists() for run in found.runs for file in (HISTORY, METRICS)):
+        expected = 'expected the run directory of a training (agent.save stores an agent without its curve)'
+        raise ValueError(f"'{found.folder}' contains no history, {expected}")
     raise ValueError(f"'{found.folder}' has no number in the column {column} yet")
 
 

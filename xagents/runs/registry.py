@@ -174,6 +174,10 @@ def find_stages(words: Iterable[str]) -> list[StagePart]:
     """
     given: dict[str, list[str]] = {}
     for word in words:
+        if not isinstance(word, str):
+            by_name = "expected a name of @register_stage('name') or module:function"
+            recipe = f"recipe=agent.recipe().after('collect', {getattr(word, '__name__', 'stage')})"
+            raise OptionError('stages', f'got a {type(word).__name__}, {by_name}, or fit({recipe})')
         if '=' not in word:
             if word in given:
                 raise OptionError('stages', f'got {word} twice, expected every name once')

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from xagents.checkpoints.status import is_group
 from xagents.logs.console import Console, ExplorerStatistics, bottleneck, format_number, shown_best
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
@@ -96,6 +97,8 @@ def _next_lines(run: Run) -> list[str]:
     if run.stop_reason == 'interrupted':  # the closing line names the command that resumes the run
         return []
     if options.run_dir is not None:
+        if is_group(os.path.dirname(os.path.abspath(options.run_dir))):
+            return []  # the command that runs the group names its next commands
         name = shlex.quote(options.run_dir)
         longer = {'steps': f' --max-steps {2 * (options.max_steps or 0)}'}
         longer['time'] = f' --max-time {format_number(2 * (options.max_time or 0), 1)}'
