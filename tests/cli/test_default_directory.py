@@ -42,6 +42,7 @@ def test_a_run_without_files_is_saved_in_the_next_directory(folder):
         ('ppo --env CartPole-v1 --stages nothing', '--stages: got nothing, expected a name of registered stages'),
         ('ppo --env CartPole-v1 --model none.cfg', '--model: there is no file none.cfg'),
         ('ppo --env CartPole-v1 --model none.cfg --seeds 1 2', '--model: there is no file none.cfg'),
+        ('ppo --env CartPol-v1', "--env: no environment 'CartPol-v1' (did you mean CartPole-v1?)"),
         ('bc --dataset a/b-v0', "--dataset: no data set a/b-v0 in {root}, expected --download, from Minari's server"),
         ('ppo --env CartPole-v1 --explorers 1 --cluster nowhere', '--cluster: got nowhere, expected HOST:PORT'),
     ],

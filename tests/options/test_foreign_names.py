@@ -57,6 +57,17 @@ def test_a_foreign_flag_is_answered_with_ours(agent_id, flag, ours, folder):
     assert not list(folder.iterdir())
 
 
+def test_all_foreign_flags_of_a_line_are_answered_at_once(folder):
+    words = ['--env-id', 'CartPole-v1', '--total-timesteps', '10', '--num-envs=8', '--nothing', '1']
+    stderr = execute('train', 'ppo', *words)[2]
+    ours = [
+        f'nor is --{theirs} (did you mean --{here}?)'
+        for theirs, here in (('total-timesteps', 'max-steps'), ('num-envs', 'n-envs'))
+    ]
+    assert '(did you mean --env?); ' + '; '.join(ours) + '; nor is --nothing\n' in stderr
+    assert '(runs show their progress, quiet turns it off)' in execute('train', 'ppo', '--verbose', '1')[2]
+
+
 def test_python_names_and_keys_of_files_are_answered_as_well(folder):
     with pytest.raises(OptionError, match=r'learning_rate: is no option of .*\(did you mean lr\?\)'):
         xagents.make('ppo', 'CartPole-v1', learning_rate=1e-3)
@@ -78,6 +89,10 @@ def test_methods_and_classes_of_others_are_answered_with_ours(small_agents):
     for call in (lambda: agent.learn(total_timesteps=10), lambda: agent.learn(10_000)):
         with pytest.raises(TypeError, match=r'expected agent\.fit\(max_steps=…\) to train'):
             call()
+    with pytest.raises(TypeError, match=r'fit: got 10000 without a name, expected max_steps=… or target_reward=…'):
+        agent.fit(10_000)
+    with pytest.raises(TypeError, match=r"TD3: got 'MlpPolicy', expected .* xagents\.make\('td3', env\)"):
+        xagents.TD3('MlpPolicy', 'Pendulum-v1', verbose=1)
     for owner, name in ((xagents.PPO, 'load'), (agent, 'load'), (agent, 'set_env')):
         with pytest.raises(AttributeError, match=rf'no attribute {name!r}, expected xagents\.load\(directory'):
             getattr(owner, name)

@@ -31,7 +31,10 @@ class Agent:
                 log.write(json.dumps(made) + chr(10))
 
     def begin(self, max_steps):
-        pass
+        return self
+
+    def schedule_notices(self):
+        return []
 
     @property
     def mean_reward(self):

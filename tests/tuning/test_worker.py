@@ -42,6 +42,10 @@ class Agent:
         self.calls.append(('prepared', max_steps))
         if 'refuses' in self.options:
             raise self.options['refuses']
+        return self
+
+    def schedule_notices(self):
+        return ['a notice']
 
     def evaluate(self, episodes):
         self.calls.append(('evaluated', episodes, self.steps))
@@ -194,7 +198,7 @@ def test_reports_are_answered_one_by_one_until_the_parent_stops_the_trial(calls)
 
 
 def test_a_check_prepares_a_run_and_trains_nothing(calls):
-    assert answers_of(lambda worker: worker.check(job())) == [{'kind': 'checked'}]
+    assert answers_of(lambda worker: worker.check(job())) == [{'kind': 'checked', 'notices': ['a notice']}]
     assert calls[1:] == [('prepared', 200), ('closed', 5), ('cleared',), ('collected',)]
 
 

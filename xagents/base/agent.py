@@ -8,7 +8,7 @@ import operator
 import os
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Never, Self, Unpack
 
 import keras
 import numpy as np
@@ -122,6 +122,13 @@ class BaseAgent:
         positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []
         if positional:
             cls.__signature__ = signature(positional[1:], cls.Options, RunOptions)  # type: ignore[attr-defined]
+
+    def __new__(cls, envs: Any = None, *networks: Any, **options: Any) -> Self:
+        """Refuse an id in place of environments before the missing networks are an error."""
+        if isinstance(envs, str):
+            expected = f"expected environments and networks, or xagents.make('{agent_id_of(cls)}', env)"
+            raise TypeError(f'{cls.__name__}: got {envs!r}, {expected}')
+        return super().__new__(cls)
 
     def __init__(self, envs: Any, **options: Any):
         self.options, self.defaults, lines = resolve_agent_options(type(self).__name__, self.Options, options)
@@ -461,11 +468,16 @@ class BaseAgent:
         return training.iterate(begun, self._recipe_of(begun, recipe))
 
     def fit(
-        self, *, target_reward: float | None = None, recipe: Recipe | None = None, **run: Unpack[FitKeywords]
+        self,
+        *positional: Never,
+        target_reward: float | None = None,
+        recipe: Recipe | None = None,
+        **run: Unpack[FitKeywords],
     ) -> None:
         """Train until a target, a budget or an early stop.
 
         Args:
+            positional: none; arguments have names.
             target_reward: mean reward at which training stops.
             recipe: the stages; `recipe()` when not given.
             run: the other `RunOptions`.
@@ -475,6 +487,8 @@ class BaseAgent:
             KeyboardInterrupt: after Ctrl-C, once everything is saved.
             SystemExit: with code 143 after SIGTERM, once everything is saved.
         """
+        if positional:
+            raise TypeError(f'fit: got {positional[0]} without a name, expected max_steps=… or target_reward=…')
         given: dict[str, Any] = {} if target_reward is None else {'target_reward': target_reward}
         begun = self.begin(**run, **given)
         ends = begun.options

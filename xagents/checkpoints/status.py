@@ -42,8 +42,10 @@ def check_run(name: str, folder: str | os.PathLike[str]) -> None:
         return
     if not Path(folder).is_dir():
         raise OptionError(name, f'there is no directory {folder}')
-    what = 'a group of runs, expected one of them' if is_group(folder) else 'without a run, expected a run directory'
-    raise OptionError(name, f'got {folder}, {what}')
+    example = next((str(path) for path in sorted(Path(folder).iterdir()) if is_run(path)), '')
+    expected = f'a run directory, such as {example}' if example else 'a run directory'
+    what = 'a group of runs' if is_group(folder) else 'without a run'
+    raise OptionError(name, f'got {folder}, {what}, expected {expected}')
 
 
 def check_checkpoint(folder: str | os.PathLike[str], name: str) -> None:

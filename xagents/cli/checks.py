@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xagents.checkpoints.status import check_checkpoint, is_group, is_run
+from xagents.cli.default_directory import PARENT
 from xagents.datasets.dataset_names import NAME_HINT, check_name, check_new
 from xagents.explorers.addresses import parse_address
 from xagents.explorers.keys import read_key
@@ -41,7 +42,7 @@ def check_train(agent_id: str, given: GivenOptions) -> None:
     """Refuse options that conflict with `--resume`, and a command line that is not complete."""
     if 'resume' not in given:
         if not any(given.get(name) for name in COMPLETING_OPTIONS):
-            check_complete(agent_id, given)
+            check_source(agent_id, given)
         return
     for name in NEW_RUN_OPTIONS:
         if value := given.get(name):
@@ -54,12 +55,16 @@ def _typed(value: Any) -> str:
     return format_value(' '.join(map(str, value)) if isinstance(value, list) else str(value))
 
 
-def check_complete(agent_id: str, options: Mapping[str, Any]) -> None:
-    """Refuse the options of a run without an environment or data set, or without an end."""
+def check_source(agent_id: str, options: Mapping[str, Any]) -> None:
+    """Refuse the options of a run without an environment or data set."""
     if find_agent(agent_id).options.datasets == 'only' and 'dataset' not in options:
         raise OptionError('dataset', NO_DATASET.format(agent_id))
     if not {'env', 'weights', 'dataset'} & options.keys():
         raise OptionError('env', NO_ENVIRONMENT)
+
+
+def check_end(options: Mapping[str, Any]) -> None:
+    """Refuse the options of a run without an end."""
     if not {'target_reward', 'max_steps', 'max_time'} & options.keys():
         raise InputError('got none of --target-reward, --max-steps and --max-time, expected one or more of them')
 
@@ -176,9 +181,10 @@ def check_plot(paths: list[str], given: GivenOptions) -> None:
 
 
 def check_runs_command(folders: list[str], given: GivenOptions) -> None:
-    """Refuse a list without directories."""
-    if not folders:
-        raise InputError('got no directory, expected directories of runs, of groups of runs, or above them')
+    """Refuse a list without directories, unless there are runs in the default directory."""
+    if not folders and not os.path.isdir(PARENT):
+        expected = 'expected directories of runs, of groups of runs, or above them'
+        raise InputError(f'got no directory, and there is no {PARENT} here; {expected}')
 
 
 def check_presets(names: list[str], given: GivenOptions) -> None:

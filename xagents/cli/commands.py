@@ -107,11 +107,12 @@ _COMMANDS = (
     Command(
         'runs',
         'List runs, groups of runs and their states',
-        ('DIR ... [options]',),
+        ('[DIR ...] [options]',),
         (('Runs', options.RunsOptions),),
         'list_commands:list_runs',
         checks.check_runs_command,
         takes_agent=False,
+        runs_without_arguments=True,
     ),
     Command(
         'plot',

@@ -141,7 +141,7 @@ def _agent_in(command: Command, rest: Sequence[str]) -> str:
         flag = rest[0].partition('=')[0]
         known = [command.options(), *(declared_options(agents[owner].options) for owner in agents)]
         if not any(_has_flag(options, flag) for options in known):
-            raise _unknown_flag(flag, command, None)
+            raise _unknown_flags([flag], command, None)
         file = ' and a --config without an agent' if '--config' in rest else ''
         raise OptionError('agent', f'got {format_value(rest[0])}{file}, expected one of {", ".join(agent_names())}')
     return agent_id
@@ -160,7 +160,7 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
         if len(typed_names) > 1:
             raise OptionError(typed_names[1], f'is another name of {typed_names[0]}, expected one of the two')
     if flags := [word for word in others if word.startswith('-') and word != '--']:
-        raise _unknown_flag(flags[0].partition('=')[0], command, agent_id)
+        raise _unknown_flags(list(dict.fromkeys(flag.partition('=')[0] for flag in flags)), command, agent_id)
     paths = [word for word in others if not word.startswith('-')]
     if paths and command.takes_agent:
         raise InputError(f'{format_value(paths[0])}: belongs to no option, expected only flags and their values')
@@ -201,16 +201,23 @@ def _incomplete(error: ArgumentError, parser: ArgumentParser, options: Mapping[s
     return OptionError(flag, f'got nothing, expected {option.expected}')
 
 
-def _unknown_flag(flag: str, command: Command, agent_id: str | None) -> OptionError:
+def _unknown_flags(flags: Sequence[str], command: Command, agent_id: str | None) -> OptionError:
+    """Return the error for flags that a command does not have, with the nearest flag of each."""
+    hints = [_flag_hint(flag, command, agent_id) for flag in flags]
+    place = f'xagents {command.name}' + (f' {agent_id}' if agent_id else '')
+    others = [f'; nor is {format_value(flag)}{hint}' for flag, hint in zip(flags[1:], hints[1:], strict=True)]
+    return OptionError(format_value(flags[0]), f'is no option of {place}{hints[0]}{"".join(others)}')
+
+
+def _flag_hint(flag: str, command: Command, agent_id: str | None) -> str:
+    """Return the nearest flag, or the agents or commands that have the flag, for a message."""
     admitted = [flag for section in command.sections(agent_id).values() for o in section.values() for flag in o.flags]
     known = {id: declared_options(agents[id].options) for id in agents} if command.takes_agent else {}
     owners = [id for id, options in known.items() if _has_flag(options, flag)]
     owners = owners or [f'xagents {other.name}' for other in commands.values() if _has_flag(other.options(), flag)]
-    place = f'xagents {command.name}' + (f' {agent_id}' if agent_id else '')
-    hint = foreign_hint(flag, admitted) or (
+    return foreign_hint(flag, admitted) or (
         f', but of {" and ".join(owners)}' if owners else option_hint(flag, admitted)
     )
-    return OptionError(format_value(flag), f'is no option of {place}{hint}')
 
 
 def _has_flag(options: Mapping[str, Option], flag: str) -> bool:

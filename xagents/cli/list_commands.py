@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from xagents.cli.default_directory import PARENT
 from xagents.options.errors import GivenOptions, OptionError, as_input_errors
 
 
@@ -40,11 +41,11 @@ def _plot_population(paths: list[str], given: GivenOptions) -> None:
 
 
 def list_runs(folders: list[str], given: GivenOptions, line: str) -> str:
-    """Return the page with the status of runs."""
+    """Return the page with the status of runs, by default of those in `runs`."""
     from xagents.reports.runs_page import runs_page
 
     with as_input_errors():
-        return runs_page(folders, given.get('json', False))
+        return runs_page(folders or [PARENT], given.get('json', False))
 
 
 def datasets(wanted: list[str], given: GivenOptions, line: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from xagents.checkpoints.status import check_new_run_directory, is_group
 from xagents.cli import grid
-from xagents.cli.checks import check_complete, check_run
+from xagents.cli.checks import check_end, check_run, check_source
 from xagents.cli.default_directory import NOTHING, PARENT, SAVING_OPTIONS, needs_directory, new_directory
 from xagents.cli.resolve import ResolvedOptions, resolve
 from xagents.config.configuration import COMMAND_LINE_ONLY, default_line, read_config_file, settings_file, to_yaml
@@ -47,8 +47,6 @@ def train(agent_id: str, given: GivenOptions, line: str) -> str | None:
         elif options.get('run_dir') == NOTHING:
             del options['run_dir']
         plans = _plans(agent_id, resolved)
-        for plan in plans:
-            plan.check()  # before anything is printed or created
     with contextlib.ExitStack() as stack:
         with as_input_errors():
             if is_new:
@@ -122,8 +120,11 @@ def _of_run(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plan(agent_id: str, options: Mapping[str, Any]) -> AgentPlan:
     """Return the plan of a run's agent. Raise OptionError or InputError for incomplete or conflicting options."""
-    check_complete(agent_id, options)
-    return plan_agent(agent_id, _of_run(options), options.get('weights'))
+    check_source(agent_id, options)
+    plan = plan_agent(agent_id, _of_run(options), options.get('weights'))
+    plan.check()
+    check_end(options)  # last, because a typing error in another option is the more likely surprise
+    return plan
 
 
 def _folder(resolved: ResolvedOptions) -> str | None:

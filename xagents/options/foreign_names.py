@@ -25,6 +25,7 @@ _OPTIONS = {
     'gamma': 'discount',
     'grad_norm': 'max_grad_norm',
     'lam': 'gae_lambda lambda lambda_',
+    'log_frequency': 'log_interval',
     'lr': 'learning_rate',
     'lr_schedule': 'anneal_lr',
     'max_steps': 'n_timesteps timesteps total_steps total_timesteps',
@@ -41,7 +42,6 @@ _OPTIONS = {
     'policy_delay': 'policy_frequency',
     'policy_noise_coef': 'target_policy_noise',
     'ppo_epochs': 'n_epochs num_epochs num_sgd_iter update_epochs',
-    'quiet': 'verbose',
     'sde': 'use_sde',
     'sde_sample_frequency': 'sde_sample_freq',
     'step_noise_coef': 'exploration_noise',
@@ -98,6 +98,8 @@ def _by_foreign_name(table: dict[str, str]) -> dict[str, list[str]]:
     return names
 
 
+# names whose meaning differs from that of the nearest option here
+_NOTES = {'verbose': 'runs show their progress, quiet turns it off'}
 FOREIGN_ATTRIBUTES = {name: ours for ours, text in _ATTRIBUTES.items() for name in text.split()}
 FOREIGN_OPTIONS = _by_foreign_name(_OPTIONS)
 FOREIGN_AGENTS = {foreign: nearest for foreign, (nearest,) in _by_foreign_name(_AGENTS).items()}
@@ -111,6 +113,8 @@ def option_hint(name: str, known: Iterable[str]) -> str:
         known: names in the form in which the user sees them.
     """
     names = [*known]
+    if _plain(name) in _NOTES:
+        return f' ({_NOTES[_plain(name)]})'
     if _plain(name) in FOREIGN_OPTIONS:
         here = ' or '.join('--' + one.replace('_', '-') for one in FOREIGN_OPTIONS[_plain(name)])
         return foreign_hint(name, names) or f', nor is {here}, as other agents call it here'

@@ -11,7 +11,7 @@ from typing import Any
 
 from xagents.checkpoints.in_flight import InFlightIteration
 from xagents.checkpoints.protocols import LearningAgent, options_dict
-from xagents.logs.console import Console
+from xagents.logs.console import Console, format_number
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.runs import RunOptions
@@ -118,6 +118,18 @@ class Run:
         # other processes need the modules of registered parts
         modules = modules_of([agent.id, str(env), *models, *(self.options.stages or ())])
         return {**options, 'imports': list(dict.fromkeys([*(options.get('imports') or ()), *modules])) or None}
+
+    def schedule_notices(self) -> list[str]:
+        """Return a line for each schedule whose length is an option and exceeds the run."""
+        last, lines = self.options.max_steps, list[str]()
+        if last is None or self.options.dataset is not None:
+            return lines
+        for name, schedule in self.agent.schedules().items():
+            if schedule.steps_option and schedule.steps is not None and schedule.steps > last:
+                value, flag = format_number(schedule(last, None), 2), schedule.steps_option.replace('_', '-')
+                ends = f'it reaches {format_number(schedule.end, 2)} at step {schedule.steps} (see --{flag})'
+                lines.append(f'The {name} will be {value} at step {last}, the end of the run: {ends}')
+        return lines
 
     def interrupted_line(self) -> str:
         """Return the closing line of an interrupted run: the saved files, and the command that resumes it."""

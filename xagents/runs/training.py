@@ -19,7 +19,6 @@ from xagents.checkpoints.status import check_new_run_directory, is_run
 from xagents.collecting.finite import NotFiniteError
 from xagents.evaluation.schedule import async_evaluation, check_async_evaluation
 from xagents.evaluation.videos import check_video
-from xagents.logs.console import format_number
 from xagents.logs.history import check_history_path
 from xagents.logs.metrics import read_metrics
 from xagents.logs.table_files import check_can_continue
@@ -176,11 +175,7 @@ def _notices(run: Run) -> list[str]:
         lines.append('This processor does not multiply in bfloat16: --precision float32 is faster on it')
     if run.options.dataset is not None:
         return lines
-    for name, schedule in run.agent.schedules().items():
-        if last is not None and schedule.steps_option and schedule.steps is not None and schedule.steps > last:
-            value, flag = format_number(schedule(last, None), 2), schedule.steps_option.replace('_', '-')
-            ends = f'it reaches {format_number(schedule.end, 2)} at step {schedule.steps} (see --{flag})'
-            lines.append(f'The {name} will be {value} at step {last}, the end of the run: {ends}')
+    lines += run.schedule_notices()
     if needs is None:
         return lines
     lines.append(f'Replay buffer: {needs.capacity} transitions, {format_bytes(needs.n_bytes)} of memory when full')

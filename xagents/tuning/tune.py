@@ -108,6 +108,7 @@ def check_settings(
     """
     deaths, seed = 0, planned.process_options.get('seed') or 0
     waiting = [planned.job(0, settings, seed) for settings in planned.settings_to_check()]
+    n_checks = len(waiting)
     while True:
         if interruption.signal:
             print('Interrupted before the first trial')
@@ -131,6 +132,9 @@ def check_settings(
             raise SettingsError(message['reason'])
         elif message['kind'] == 'checked':
             worker.job = None
+            if len(waiting) == n_checks:  # the settings of the first trial
+                for line in message['notices']:
+                    print(line, flush=True)
             waiting.pop(0)
             if not waiting:
                 return

@@ -159,11 +159,11 @@ class TrialWorker:
         self.answers.flush()
 
     def check(self, job: TrialJob) -> None:
-        """Create the agent of a job, and report whether its settings are valid."""
+        """Create the agent of a job, and report whether its settings are valid, and what a user should know of them."""
         try:
             with _agent(job, job.seeds[0]) as agent:
-                agent.begin(max_steps=job.steps)
-            self.send(kind='checked')
+                notices = agent.begin(max_steps=job.steps).schedule_notices()
+            self.send(kind='checked', notices=notices)
         except OptionError as error:
             self.send(kind='refused', name=error.name, reason=error.problem)
         except (ValueError, OSError) as error:
