@@ -16,11 +16,11 @@ from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.pipeline.context import Context, EpisodeEnd
-from xagents.pipeline.recipe import Recipe, compose
+from xagents.pipeline.recipe import Recipe, compose, stage
 from xagents.pipeline.schedules import Schedule
 from xagents.runs import reporting, saving, stages
 from xagents.runs.run import Run
-from xagents.runs.shape_check import with_shape_checks
+from xagents.runs.shape_check import MAX_KEPT, with_shape_checks
 
 
 class Stub:
@@ -269,3 +269,16 @@ def test_a_stage_may_replace_the_batch_by_another_one_and_add_columns():
         checked = with_shape_checks(Recipe([('replace', lambda ctx, other=other: setattr(ctx, 'batch', other))]))
         list(compose(iter([Context(batch=rollout())]), checked.stages))
     assert with_shape_checks(Recipe([('learn', stages.learn)])).names == ('learn',)
+
+
+def test_a_stage_that_yields_nothing_ends_the_run_with_an_error():
+    @stage
+    def swallow(stream):
+        for _ in stream:
+            pass
+
+    taken = []
+    recipe = with_shape_checks(Recipe([('collect', taken.append), ('swallow', swallow)]))
+    with pytest.raises(OptionError, match=r'stages: swallow yields no context, expected `yield ctx` for each'):
+        next(recipe.stream(Context()))
+    assert len(taken) == MAX_KEPT + 1

@@ -9,6 +9,8 @@ from xagents.options.errors import OptionError
 from xagents.pipeline.context import Context, Stage, Stream
 from xagents.pipeline.recipe import Recipe, stage
 
+# contexts that a stage may take before it yields one
+MAX_KEPT = 100
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -23,19 +25,27 @@ def with_shape_checks(recipe: Recipe) -> Recipe:
 
 
 def _checks_around(name: str) -> tuple[Stage, Stage]:
-    """Return the stages before and after the stage `name` that compare the shapes of the batch."""
+    """Return the stages before and after the stage `name` that compare the shapes of the batch.
+
+    A stage that yields nothing would keep the run from ever reaching its end.
+    """
     seen: dict[str, Shapes] = {}
+    kept = 0  # consecutive contexts that the stage has not yielded
 
     @stage
     def before(stream: Stream) -> Iterator[Context]:
-        nonlocal seen
+        nonlocal seen, kept
         for ctx in stream:
-            seen = _shapes(ctx.batch)
+            if kept == MAX_KEPT:
+                raise OptionError('stages', f'{name} yields no context, expected `yield ctx` for each context it takes')
+            seen, kept = _shapes(ctx.batch), kept + 1
             yield ctx
 
     @stage
     def after(stream: Stream) -> Iterator[Context]:
+        nonlocal kept
         for ctx in stream:
+            kept = 0
             present = _shapes(ctx.batch)
             if present != seen:
                 for policy in seen.keys() & present.keys():
