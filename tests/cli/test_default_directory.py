@@ -18,6 +18,7 @@ LINE = 'train small --env CartPole-v1 --n-envs 2 --n-steps 16 --max-steps 100 --
 
 @pytest.mark.usefixtures('small_agents')
 def test_a_run_without_files_is_saved_in_the_next_directory(folder):
+    assert execute('runs')[2].startswith('xagents runs: got no directory, and there is no runs here; expected direc')
     for number in (1, 2):
         code, stdout, stderr = execute(*LINE.split())
         path = f'runs/CartPole-v1/small-{number}'
@@ -34,6 +35,7 @@ def test_a_run_without_files_is_saved_in_the_next_directory(folder):
     assert execute(*LINE.split(), '--checkpoints', 'a.tf')[0] == 0
     assert execute(*LINE.split(), '--model', 'none.cfg')[0] == 2  # its directory is removed
     assert sorted(path.name for path in (folder / 'runs' / 'CartPole-v1').iterdir()) == ['small-1', 'small-2']
+    assert 'small-2' in execute('runs')[1]  # without a directory, that of all runs
 
 
 @pytest.mark.parametrize(

@@ -482,7 +482,6 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
          '--checkpoint: got lost, expected one of best, last (did you mean last?)'),
         ('export --run-dir runs/x', '--out: got nothing, expected a directory for the policy'),
         (f'train --resume {LONG}', f'{format_value(LONG)}: File name too long'),
-        ('runs --json', 'got no directory, expected directories of runs, of groups of runs, or above them'),
         ('completion fisch', 'shell: got fisch, expected one of bash, zsh, fish (did you mean fish?)'),
         ('plot --run-dir runs/x --labels a b', '--labels: got 2, expected 1, one for each history'),
     ],
