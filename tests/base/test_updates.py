@@ -145,3 +145,16 @@ def test_v_trace_of_what_the_present_policy_collected_is_a2c():
         agent.fit(max_steps=64)
     for plain, traced in zip(*(agent.model.get_weights() for agent in agents), strict=True):
         np.testing.assert_allclose(plain, traced, atol=1e-6)
+
+
+@pytest.mark.parametrize('name', ['a2c', 'ppo'])
+def test_an_overridden_policy_loss_changes_the_update(name, without_xla):
+    def trained(factor):
+        agent = xagents.make(name, 'CartPole-v1', n_envs=2, n_steps=8, net=[4], seed=1, quiet=True)
+        plain = agent.policy_loss
+        agent.policy_loss = lambda *arguments: factor * plain(*arguments)
+        agent.fit(max_steps=16, final_episodes=0)
+        return agent.model.get_weights()
+
+    one, same, other = trained(1.0), trained(1.0), trained(0.5)
+    assert all(map(np.array_equal, one, same)) and not all(map(np.array_equal, one, other))

@@ -72,9 +72,7 @@ class PPO(A2C):
             outputs, value = self.evaluate_actions(data.observations)
             log_ratio = self.distribution.log_prob(outputs, data.actions) - data.log_probs
             ratio = tf.exp(log_ratio)
-            # L^CLIP, equation 7
-            clipped_ratio = tf.clip_by_value(ratio, 1.0 - clip_norm, 1.0 + clip_norm)
-            policy_loss = -masked_mean(tf.minimum(ratio * advantages, clipped_ratio * advantages), data.valid)
+            policy_loss = self.policy_loss(ratio, advantages, data.valid, clip_norm)
             value_loss = masked_mean(self.value_error(value, data.values, data.returns), data.valid)
             entropy = masked_mean(self.distribution.entropy(outputs), data.valid)
             # equation 9
@@ -91,6 +89,20 @@ class PPO(A2C):
             'stats/kl': masked_mean(ratio - 1.0 - log_ratio, data.valid),
             'stats/clip_fraction': masked_mean(tf.cast(tf.abs(ratio - 1.0) > clip_norm, tf.float32), data.valid),
         }
+
+    def policy_loss(  # type: ignore[override]
+        self, ratio: tf.Tensor, advantages: tf.Tensor, valid: tf.Tensor, clip_norm: tf.Tensor
+    ) -> tf.Tensor:
+        """Return the loss of the policy, the negative L^CLIP (equation 7).
+
+        Args:
+            ratio: [B], probability of each action by the present policy divided by that of the policy that acted.
+            advantages: [B].
+            valid: [B], 0 in rows that only reset their environment.
+            clip_norm: ε, the clip range of the ratio.
+        """
+        clipped_ratio = tf.clip_by_value(ratio, 1.0 - clip_norm, 1.0 + clip_norm)
+        return -masked_mean(tf.minimum(ratio * advantages, clipped_ratio * advantages), valid)
 
     def value_error(self, value: tf.Tensor, old_value: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
         """Return squared errors [B] of values; with `value_clip`, the larger of those before and after clipping."""
