@@ -86,7 +86,7 @@ def test_an_agent_of_others_is_answered_with_the_nearest_here(name, nearest, fol
 
 def test_methods_and_classes_of_others_are_answered_with_ours(small_agents):
     agent = on_cartpole(n_envs=1)
-    for call in (lambda: agent.learn(total_timesteps=10), lambda: agent.learn(10_000)):
+    for call in (lambda: agent.learn(total_timesteps=10), lambda: agent.learn(1e4)):
         with pytest.raises(TypeError, match=r'expected agent\.fit\(max_steps=…\) to train'):
             call()
     with pytest.raises(TypeError, match=r'fit: got 10000 without a name, expected max_steps=… or target_reward=…'):

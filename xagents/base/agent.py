@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 import operator
 import os
 from collections import deque
@@ -66,7 +67,7 @@ def _check_batch(learn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(learn)
     def checked(self: Any, *batch: Any, **others: Any) -> Any:
-        if 'total_timesteps' in others or isinstance(next(iter(batch), None), int):
+        if 'total_timesteps' in others or isinstance(next(iter(batch), None), numbers.Number):
             called = f'{type(self).__name__}.learn'
             raise TypeError(f'{called} makes one update from a batch, expected agent.fit(max_steps=…) to train')
         return learn(self, *batch, **others)

@@ -207,7 +207,7 @@ def _spec(name: str, prefix: str) -> EnvSpec:
         if prefix and not hint:
             hint = f': {prefix[:-1]} neither registers an environment {name} nor has a class {name} of gymnasium.Env'
         elif not hint:
-            got = '' if name.isprintable() and '<' not in name else ', which is a function of a script'
+            got = ', which is a function of a script' if name == '<lambda>' else ''
             hint = f'{got}, expected an id of Gymnasium, or module:Id or module:Class for an environment of a module'
         raise OptionError('env', f'no environment {prefix + name!r}{hint}') from error
 

@@ -44,7 +44,8 @@ def _place_line(options: RunOptions) -> str:
         return f'Run directory: {options.run_dir}'
     if options.checkpoints:
         return f'Best weights: {" ".join(options.checkpoints)}'
-    return '' if options.history_checkpoint else 'Nothing will be saved'
+    others = options.history_checkpoint or options.tensorboard or options.record_dataset
+    return '' if others else 'Nothing will be saved'
 
 
 def _end_line(options: RunOptions) -> str:

@@ -101,7 +101,7 @@ def _next_lines(run: Run) -> list[str]:
             return []  # the command that runs the group names its next commands
         name = shlex.quote(options.run_dir)
         longer = {'steps': f' --max-steps {2 * (options.max_steps or 0)}'}
-        longer['time'] = f' --max-time {format_number(2 * (options.max_time or 0), 1)}'
+        longer['time'] = f' --max-time {math.ceil(2 * (options.max_time or 0))}'
         resume = f'train --resume {name}{longer[run.stop_reason]}' if run.stop_reason in longer else ''
         show = '--render' if has_display() else '--video-dir video'
         play = f'play --run-dir {name} {show}{" --stochastic" if run.needs_sampling else ""}'
