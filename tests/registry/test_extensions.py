@@ -706,3 +706,15 @@ def test_the_modules_of_registered_parts_are_known(monkeypatch):
     monkeypatch.setenv(REGISTERED_MODULES, json.dumps({**registered, 'agents': {'neg': 'other.agents'}}))
     assert modules_of(['shape', 'scale=0.1', 'net', 'own', 'file', 'neg']) == ['mine', 'other.agents']
     assert modules_of(['ppo']) == []
+
+
+def test_saved_weights_import_the_module_that_registers_their_environment(tmp_path, monkeypatch, without_xla):
+    code = "import gymnasium\ngymnasium.register('Saved-v0', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+    (tmp_path / 'registers_saved.py').write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = str(tmp_path / 'a.tf')
+    options = {'n_envs': 1, 'n_steps': 8, 'net': [4], 'quiet': True}
+    xagents.make('ppo', 'Saved-v0', imports=['registers_saved'], checkpoints=[path], **options).fit(max_steps=8)
+    monkeypatch.delitem(sys.modules, 'registers_saved')  # as in a new process
+    monkeypatch.delitem(gymnasium.registry, 'Saved-v0')
+    assert xagents.make('ppo', weights=[path]).envs.id == 'Saved-v0'

@@ -102,11 +102,13 @@ class AgentPlan:
             from xagents.explorers.launchers import check_cluster  # loads what explorers need
 
             check_cluster(run)
-        for option in ('dataset', 'fill_from'):
-            name = getattr(run, option)
+        # a resumed run has filled its buffer already
+        names = {'dataset': run.dataset, 'fill_from': None if self.restore is not None else run.fill_from}
+        for option, name in names.items():
             if name is not None and not run.download:
                 check_known(option, name)
         if isinstance(environment.env, str) and environment.vector != 'envpool':
+            import_modules(environment.imports)  # those of saved weights, too
             find_maker(environment.env)
 
     def build(self) -> Any:
