@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-import numbers
 import operator
 import os
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Never, Self, Unpack
 
 import keras
 import numpy as np
 
+from xagents.base.foreign_calls import ForeignAttribute, check_batch
 from xagents.base.method_policy import MethodPolicy, NoPolicy
 from xagents.checkpoints.agent_state import capture_state, load_state
 from xagents.checkpoints.progress import Progress
@@ -50,29 +50,6 @@ if TYPE_CHECKING:
 # counters of a run that an agent has as attributes: the path of each, by name
 READ_FROM = {name: f'progress.context.{name}' for name in ('steps', 'games', 'mean_reward', 'best_reward')}
 READ_FROM |= {'context': 'progress.context', 'n_envs': 'envs.n_envs'}
-
-
-class ForeignAttribute:
-    """A name of other libraries: reading it raises an AttributeError that names its replacement."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, owner: type) -> Any:
-        raise AttributeError(f'{owner.__name__} has no attribute {self._name!r}{attribute_hint(self._name)}')
-
-
-def _check_batch(learn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method `learn(batch)` that refuses the arguments of the `learn` of Stable-Baselines3."""
-
-    @functools.wraps(learn)
-    def checked(self: Any, *batch: Any, **others: Any) -> Any:
-        if 'total_timesteps' in others or isinstance(next(iter(batch), None), numbers.Number):
-            called = f'{type(self).__name__}.learn'
-            raise TypeError(f'{called} makes one update from a batch, expected agent.fit(max_steps=…) to train')
-        return learn(self, *batch, **others)
-
-    return checked
 
 
 class BaseAgent:
@@ -119,7 +96,7 @@ class BaseAgent:
         # options such as `model` name a file; the attribute of the same name is the network
         cls._option_names = frozenset(name for name in declared_options(cls.Options) if not name.endswith('model'))
         if 'learn' in vars(cls):
-            cls.learn = _check_batch(cls.learn)  # type: ignore[method-assign]
+            cls.learn = check_batch(cls.learn)  # type: ignore[method-assign]
         positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []
         if positional:
             cls.__signature__ = signature(positional[1:], cls.Options, RunOptions)  # type: ignore[attr-defined]

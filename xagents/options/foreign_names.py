@@ -132,7 +132,7 @@ def foreign_hint(name: str, known: Iterable[str]) -> str:
 
 
 def attribute_hint(name: str) -> str:
-    """Return `: …` with what replaces an attribute or a class of another library here, else ''."""
+    """Return a hint at what replaces an attribute or a class of another library, with its separator, else ''."""
     plain = name.lower().replace('_', '')
     if name in FOREIGN_ATTRIBUTES:
         return f', expected {FOREIGN_ATTRIBUTES[name]}'

@@ -21,9 +21,8 @@ def header_lines(agent_id: str, env: str, n_envs: int, seed: int, options: RunOp
         options: options of the run.
     """
     several = f', {n_envs} environments' if n_envs > 1 else ''
-    explorers = (
-        '' if options.explorers is None else f' in {options.explorers} explorer{"s" if options.explorers > 1 else ""}'
-    )
+    n = options.explorers
+    explorers = '' if n is None else f' in {n} explorer{"s" if n > 1 else ""}'
     lines = [f'{agent_id} on {env}{several}{explorers}, seed {seed}', _place_line(options), _end_line(options)]
     return list(filter(None, lines))
 
