@@ -6,6 +6,7 @@ updates no statistics.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,7 @@ class CollectStats:
         row: index of the current row of the rollout.
         metrics: metrics of remote explorers, by name.
         messages: messages about remote explorers, one line each.
+        deadline: value of `time.perf_counter` at which collecting stops waiting for missing explorers.
     """
 
     episodes: list[EpisodeEnd] = field(default_factory=list)
@@ -62,6 +64,7 @@ class CollectStats:
     metrics: dict[str, float] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: {'env': 0.0, 'act': 0.0})
+    deadline: float = math.inf
 
     def add(self, episodes: list[EpisodeEnd], seconds: float) -> None:
         """Add episodes that ended at the current step, after `seconds`."""

@@ -72,7 +72,8 @@ class ClusterLauncher(Launcher):
         self._short_since = self._short_since or now
         if now - self._printed_at >= SECONDS_BETWEEN_LINES:
             self._printed_at = now
-            self._say(f'{n} of {n + len(links)} explorers are missing: {self._line}')
+            missing = f'{n} of {n + len(links)} explorers {"is" if n == 1 else "are"} missing'
+            self._say(f'{missing}: {self._line}')
         # workers that were requested earlier need time to start
         since = max(self._short_since, self._requested_at + 5 * SECONDS_FOR_NEW_MACHINES)
         if links and now - since >= SECONDS_FOR_NEW_MACHINES:
@@ -123,5 +124,5 @@ def cluster_launcher(
     """Accept workers from other machines inside a `with` block; see `listen` for the arguments. `say` prints a line."""
     with listen(endpoint, n_explorers, events, max_message_bytes) as (server, address, _):
         line = f'xagents explore {address} --explorers {n_explorers} --cluster-key {shlex.quote(endpoint.key_path)}'
-        say(f'Listening for {n_explorers} explorers. Run on each machine, one explorer per core: {line}')
+        say(f'Listening for {n_explorers} explorer{"s" * (n_explorers > 1)}. Run on each machine, one explorer per core: {line}')
         yield ClusterLauncher(server, line, say)

@@ -43,6 +43,7 @@ from xagents.explorers.fragments import (
 from xagents.explorers.membership import Membership
 from xagents.explorers.messages import Message, WireError, pack
 from xagents.options.errors import one_line
+from xagents.system.interruption import RunInterrupted
 
 # failures of one assignment, and workers lost during one assignment, that end the run
 MAX_FAILURES, MAX_DEATHS = 3, 8
@@ -112,7 +113,8 @@ class WorkerPool:
         Raises:
             ExplorerError: If an assignment has failed too often, or too many workers were lost.
             NotFiniteError: If observations or rewards are not finite; the environments are then reset.
-            RunInterrupted: If the run should end while it waits for fragments; the state is then unchanged.
+            RunInterrupted: If the run should end while it waits for fragments, or explorers are missing at the
+                deadline; the state is then unchanged.
         """
         start, previous_observations = time.perf_counter(), self.observations
         self._n_rollouts += 1
@@ -123,6 +125,8 @@ class WorkerPool:
         self._assign(request, broadcast)
         while not (self._events.empty() and self._has_rollout()):
             self._membership.process_event()
+            if time.perf_counter() > stats.deadline and not all(shard.ready for shard in self.shards):
+                raise RunInterrupted('time')
             if self._max_lag:
                 self._assign(request, broadcast)
         n = len(self.shards)

@@ -24,6 +24,8 @@ from xagents.runs.run import Run
 
 MONITOR_SECONDS = 0.2
 MIN_SECONDS_FOR_HINT = 2.0
+# lines that a run prints when it ends
+MAX_SUMMARY_LINES = 8
 
 
 def start(run: Run) -> None:
@@ -62,7 +64,8 @@ def end(run: Run, error: BaseException | None = None, begun: bool = True) -> Non
         run.console.stop()
         # the last object of a JSON log contains the counters
         counted = begun and not run.console.as_json
-        for summary in [*run.summary, *(_closing_lines(run) if counted else [])]:
+        lines = [*run.summary, *(_closing_lines(run) if counted else [])]
+        for summary in lines[: MAX_SUMMARY_LINES - 1]:  # commands are last
             run.console.print_line(summary)
     run.console.close(line, facts)
 

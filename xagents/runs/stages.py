@@ -42,6 +42,8 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
     agent = run.agent
     start, before, collector = run.clock(), ctx.seconds, agent.collector
     stats = collector.stats = CollectStats()
+    if run.options.max_time is not None:
+        stats.deadline = time.perf_counter() + run.options.max_time - before
     try:
         ctx.batch.update(agent.collect(**run.accepted(agent.collect, ctx.schedule)))
     except NotFiniteError as error:
@@ -51,8 +53,8 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
         ctx.idle, ctx.batch = True, {}
         ctx.logs['stats/refused'] = 1.0
         ctx.messages.append(f'Skipped an iteration: {error}')
-    except RunInterrupted:
-        ctx.idle, ctx.batch, ctx.stop = True, {}, 'interrupted'
+    except RunInterrupted as interruption:
+        ctx.idle, ctx.batch, ctx.stop = True, {}, interruption.reason
     # learning normalises the rollout with the present statistics, even if collecting has changed them by then
     present_statistics = collector.statistics
     ctx.statistics = present_statistics if present_statistics is agent.statistics else present_statistics.copy()

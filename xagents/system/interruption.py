@@ -11,7 +11,15 @@ from typing import ClassVar
 
 
 class RunInterrupted(Exception):
-    """The present work is cancelled because the run should end."""
+    """The present work is cancelled because the run should end.
+
+    Args:
+        reason: why the run should end, a value of `Context.stop`.
+    """
+
+    def __init__(self, reason: str = 'interrupted'):
+        super().__init__(reason)
+        self.reason = reason
 
 
 @contextlib.contextmanager
