@@ -337,6 +337,12 @@ def test_plot_draws_the_histories(folder):
 # ----------------------------------------------------------------------------------------------------------- exit codes
 
 
+def without_line(result):
+    """Return exit code, output and error without the line of this file that raised the error, which a crash names."""
+    code, out, error = result
+    return code, out, re.sub(rf'{os.path.basename(__file__)}, line \d+; ', '', error) if code == 1 else error
+
+
 @pytest.mark.parametrize(
     ('end', 'code', 'message'),
     [
@@ -350,7 +356,7 @@ def test_plot_draws_the_histories(folder):
 )
 def test_the_end_of_a_run_is_its_exit_code(factory, end, code, message):
     factory.end = end
-    assert execute(*SEED_LINE) == (code, '', message)
+    assert without_line(execute(*SEED_LINE)) == (code, '', message)
     assert factory.agent.calls == ['fit', 'close']
 
 
@@ -369,7 +375,7 @@ def test_the_end_of_a_run_is_its_exit_code(factory, end, code, message):
 )
 def test_what_cannot_be_made_was_wrong_input(factory, error, code, message):
     factory.refuse = error
-    assert execute(*SEED_LINE) == (code, '', message)
+    assert without_line(execute(*SEED_LINE)) == (code, '', message)
     assert factory.agent.calls == []
 
 

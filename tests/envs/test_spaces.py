@@ -137,8 +137,12 @@ def test_other_spaces_are_refused_by_name(of, space, problem):
 @pytest.mark.parametrize(
     ('space', 'shown', 'problem'),
     [
-        (spaces.Box(-1, 1, (4,), np.float32), np.zeros(4, np.float32), r'shape \(4,\); expected \[N, 4\]$'),
-        (spaces.Box(0, 255, (9, 8), np.uint8), np.zeros((2, 8, 9), np.uint8), r'\[N, 9, 8, 1\] or \[N, 9, 8\]$'),
+        (
+            spaces.Box(-1, 1, (4,), np.float32),
+            np.zeros(4, np.float32),
+            r'shape \[4\]; expected \[4\] for one observation, \[N, 4\] for N$',
+        ),
+        (spaces.Box(0, 255, (9, 8), np.uint8), np.zeros((2, 8, 9), np.uint8), r'\[N, 9, 8, 1\] or \[N, 9, 8\] for N$'),
         (spaces.Discrete(3), np.array([3]), 'outside its space Discrete'),
         (spaces.MultiDiscrete([3, 2]), np.array([[0, 2]]), 'outside its space MultiD'),  # a neighbour's column
     ],

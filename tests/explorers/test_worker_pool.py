@@ -1,6 +1,7 @@
 """The learner beside explorers that say what they like: nothing breaks it, and nothing makes it wait for ever."""
 
 import queue
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 from xagents.collecting.env_stepper import CollectRequest, CollectStats
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.statistics import Statistics
+from xagents.explorers import membership
 from xagents.explorers.assignments import Event, ExplorerError
 from xagents.explorers.messages import FORMAT, pack, unpack
 from xagents.explorers.worker_pool import WorkerPool
 from xagents.networks.acting import PublishedWeights
+from xagents.system.interruption import RunInterrupted
 from xagents.version import __version__
 
 T, N = 3, 2
@@ -96,6 +99,18 @@ def test_an_honest_explorer_is_heard(pool):
     assert [message.message_type for message in link.sent] == ['spec', 'order']
     assert link.sent[1].header['seed'] == 7 and pool.stats.steps == T * N
     assert [(e.reward, e.length, e.step) for e in pool.stats.episodes] == [(1.0, 2, 4)]
+
+
+def test_a_missing_explorer_is_not_waited_for_longer_than_max_time(pool, monkeypatch):
+    monkeypatch.setattr(membership, 'CHECK_SECONDS', 0.01)
+    pool.stats.deadline = time.perf_counter() + 0.05
+    with pytest.raises(RunInterrupted) as interruption:
+        pool.fill()
+    assert interruption.value.reason == 'time'
+    pool.stats.deadline = 0.0  # a rollout that explorers collect is finished
+    honest(pool)
+    pool.events.put(Event(FakeLink(pool.events), None))
+    pool.fill()
 
 
 WRONG = [

@@ -240,7 +240,9 @@ def test_environments_that_cannot_be_made_again_need_observations(tmp_path):
         export(agent, 'savedmodel', tmp_path / 'policy')
     with pytest.raises(ValueError, match='observations: got none'):
         export(agent, 'savedmodel', tmp_path / 'policy', observations=np.zeros((0, 3), np.float32))
-    with pytest.raises(ValueError, match=r'observations have the shape \(5, 2\); expected \[N, 3\]'):
+    with pytest.raises(
+        ValueError, match=r'observations have the shape \[5, 2\]; expected \[3\] for one observation, \[N, 3\]'
+    ):
         export(agent, 'savedmodel', tmp_path / 'policy', observations=np.zeros((5, 2)))
     assert os.listdir(tmp_path) == NOTHING_LEFT
     assert export(agent, 'savedmodel', tmp_path / 'policy', observations=[[0, 1, 2]]) == tmp_path / 'policy'

@@ -27,7 +27,8 @@ GROUPS = (EnvironmentOptions, NetworkOptions, RunOptions, ExplorerOptions, TuneO
 
 def test_every_name_leads_to_an_option_that_exists():
     groups = (*GROUPS, *(entry.options for entry in agents.values()))
-    known = {name for group in groups for name in declared_options(group)} | {'episodes', 'threads'}
+    declared = [o for group in groups for o in declared_options(group).values()]
+    known = {name for o in declared for name in (o.name, *o.aliases)} | {'episodes', 'threads'}
     ours = {name for names in FOREIGN_OPTIONS.values() for name in names}
     assert ours <= known and not FOREIGN_OPTIONS.keys() & known
     for agent in FOREIGN_AGENTS.values():

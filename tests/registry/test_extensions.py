@@ -587,7 +587,7 @@ def test_modules_are_imported_before_names_are_resolved(mine, without_xla, capsy
 @pytest.mark.parametrize(
     ('words', 'problem'),
     [
-        ('--import nothing', "--imports: cannot import 'nothing': ModuleNotFoundError: No module named 'nothing'"),
+        ('--import nothing', "--import: cannot import 'nothing': ModuleNotFoundError: No module named 'nothing'"),
         ('--import', '--imports: got nothing, expected text'),
         ('--model mine:gate', '--model: got mine:gate, but mine has no gate (did you mean gated?)'),
         ('--model mine:helper', '--model: mine:helper: its function must have the arguments input_shape and output'),
@@ -598,6 +598,8 @@ def test_modules_are_imported_before_names_are_resolved(mine, without_xla, capsy
         ('--stages mine:scaled scale=x', '--stages: mine:scaled: scale: got x, expected a number'),
         ('--stages mine:scaled scale=1 scale=2', '--stages: mine:scaled: got scale twice, expected it once'),
         ('--stages mine:Counts', '--stages: mine:Counts lacks every, expected every=VALUE after the name'),
+        ('--stages mine:scaled 0.5', '--stages: got 0.5 after mine:scaled, expected scale=VALUE clip=VALUE'),
+        ('--stages absent', 'or module:function; --import MODULE registers'),
         ('--stages scale=1', '--stages: got scale=1 first, expected a name and then its key=value pairs'),
     ],
 )

@@ -275,7 +275,8 @@ def test_a_poisoned_batch_stops_with_its_name_or_is_counted(agent_id, where, sus
     place = f' in environment 1 of {agent.envs.id}' if where == 'collect' else ''  # a replayed one is of any
     message = f'{suspect} in the batch are not finite at step {poison.seen[-1]}{place}'
     saved = f'; the best weights so far are in {path}' if agent.progress.best is not None else ''
-    assert str(error.value) == message + saved
+    names = f', after the stages {recipe.names[recipe.names.index(where) + 1]}, keep'
+    assert str(error.value) == message + names + saved
     assert all(np.isfinite(v).all() for v in agent.model.get_weights())
     if agent_id == 'ppo':
         assert weights(agent) == before  # every minibatch knows the advantages of the whole rollout

@@ -20,7 +20,7 @@ from xagents.pipeline.recipe import Recipe, compose, stage
 from xagents.pipeline.schedules import Schedule
 from xagents.runs import reporting, saving, stages
 from xagents.runs.run import Run
-from xagents.runs.shape_check import MAX_KEPT, with_shape_checks
+from xagents.runs.stage_checks import MAX_KEPT, own_stages, with_stage_checks
 
 
 class Stub:
@@ -244,6 +244,10 @@ def test_until(options, fields, reason):
     assert once(stages.until, run_of(**options), **fields).stop == reason
 
 
+def checked_recipe(recipe):
+    return with_stage_checks(recipe, own_stages(recipe))
+
+
 def rollout(n_steps=3, n_envs=4):
     columns = {name: np.zeros((n_steps, n_envs)) for name in ('rewards', 'terminated', 'valid')}
     return {'observations': np.zeros((n_steps + 1, n_envs, 2)), **columns, 'actions': np.zeros((n_steps, n_envs, 1))}
@@ -257,18 +261,28 @@ def test_a_stage_that_changes_a_shape_is_named(column, policy):
         part[column] = part[column][:, :1]
 
     batch = rollout() if policy is None else {policy: rollout()}
-    checked = with_shape_checks(Recipe([('collect', lambda ctx: None), ('shape', shape)]))
+    checked = checked_recipe(Recipe([('collect', lambda ctx: None), ('shape', shape)]))
     expected = r'\[4, 4, 2\]' if column == 'observations' else r'\[3, 4\]'
     with pytest.raises(OptionError, match=rf'stage shape: got {column} of shape \[\d, 1(, 2)?\], expected {expected}'):
         list(compose(iter([Context(batch=batch)]), checked.stages))
 
 
+@pytest.mark.parametrize('value', ['abc', None, np.zeros(2)])
+def test_a_stage_that_logs_no_number_is_named(value):
+    checked = checked_recipe(Recipe([('mine', lambda ctx: ctx.logs.update(own=value))]))
+    with pytest.raises(OptionError, match=r"stages: stage mine: got ctx.logs\['own'\] = .*, expected a number"):
+        list(compose(iter([Context()]), checked.stages))
+    for number in (1, True, np.float32(2.0), np.array(3)):
+        checked = checked_recipe(Recipe([('mine', lambda ctx, number=number: ctx.logs.update(own=number))]))
+        list(compose(iter([Context()]), checked.stages))
+
+
 def test_a_stage_may_replace_the_batch_by_another_one_and_add_columns():
     others = [rollout(5, 2), {'observations': np.zeros((2, 3)), 'rows': np.zeros(1)}, {**rollout(), 'own': 3}, {}]
     for other in others:
-        checked = with_shape_checks(Recipe([('replace', lambda ctx, other=other: setattr(ctx, 'batch', other))]))
+        checked = checked_recipe(Recipe([('replace', lambda ctx, other=other: setattr(ctx, 'batch', other))]))
         list(compose(iter([Context(batch=rollout())]), checked.stages))
-    assert with_shape_checks(Recipe([('learn', stages.learn)])).names == ('learn',)
+    assert own_stages(Recipe([('learn', stages.learn), ('mine', len)])) == ['mine']
 
 
 def test_a_stage_that_yields_nothing_ends_the_run_with_an_error():
@@ -278,7 +292,7 @@ def test_a_stage_that_yields_nothing_ends_the_run_with_an_error():
             pass
 
     taken = []
-    recipe = with_shape_checks(Recipe([('collect', taken.append), ('swallow', swallow)]))
+    recipe = checked_recipe(Recipe([('collect', taken.append), ('swallow', swallow)]))
     with pytest.raises(OptionError, match=r'stages: swallow yields no context, expected `yield ctx` for each'):
         next(recipe.stream(Context()))
     assert len(taken) == MAX_KEPT + 1

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from xagents.base.foreign_calls import ForeignAttribute, check_batch
+from xagents.base.method_checks import check_results
 from xagents.base.method_policy import MethodPolicy, NoPolicy
 from xagents.checkpoints.agent_state import capture_state, load_state
 from xagents.checkpoints.progress import Progress
@@ -95,6 +96,7 @@ class BaseAgent:
         super().__init_subclass__(**keywords)
         # options such as `model` name a file; the attribute of the same name is the network
         cls._option_names = frozenset(name for name in declared_options(cls.Options) if not name.endswith('model'))
+        check_results(cls)
         if 'learn' in vars(cls):
             cls.learn = check_batch(cls.learn)  # type: ignore[method-assign]
         positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []
@@ -137,7 +139,10 @@ class BaseAgent:
                 return operator.attrgetter(READ_FROM[name])(self)
         if hasattr(type(self), name):  # a property that failed: raise its own error
             return object.__getattribute__(self, name)
-        raise AttributeError(f'{type(self).__name__} has no attribute {name!r}{attribute_hint(name)}')
+        hint = attribute_hint(name)
+        if 'options' not in self.__dict__ and not name.startswith('_'):
+            hint = ': its __init__ has not called super().__init__(envs, **options)'
+        raise AttributeError(f'{type(self).__name__} has no attribute {name!r}{hint}')
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *READ_FROM})

@@ -35,7 +35,7 @@ class MethodPolicy(Policy):
     def __init__(self, agent: Any, base: Policy):
         self._agent, self._base = agent, base
         self.network, self.columns, self.exploration = agent.actor, base.columns, base.exploration
-        self.noise_repeat = base.noise_repeat
+        self.noise_repeat, self._checked = base.noise_repeat, False
         parameters = inspect.signature(agent.policy).parameters
         self._accepted = None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else frozenset(parameters)
 
@@ -49,7 +49,20 @@ class MethodPolicy(Policy):
             if self.exploration is not None:
                 noise = self.exploration(noise, valid)
         others = {k: v for k, v in schedule.items() if k != 'noise' and (self._accepted is None or k in self._accepted)}
-        return self._agent.policy(observations, noise, **others)
+        columns = self._agent.policy(observations, noise, **others)
+        if not self._checked:
+            self._check_actions(columns['actions'], len(observations))
+            self._checked = True
+        return columns
+
+    def _check_actions(self, actions: Any, n: int) -> None:
+        """Check the shape and the type of the first actions: later ones are converted without a check."""
+        shape, dtype = self.columns['actions']
+        got = np.asarray(actions)
+        if got.shape != (n, *shape) or not np.can_cast(got.dtype, dtype, 'same_kind'):
+            expected = f'{list((n, *shape))} of {np.dtype(dtype)}'
+            name = f'{type(self._agent).__name__}.policy'
+            raise TypeError(f'{name} returned actions {list(got.shape)} of {got.dtype}, expected {expected}')
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
         """Return the result of the agent's `draw_noise`."""

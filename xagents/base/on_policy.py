@@ -19,6 +19,7 @@ from xagents.collecting.rollouts import Rollout
 from xagents.envs.interface import Envs
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import Distribution, StateDependentGaussian, distribution_for
+from xagents.networks.gradient_steps import check_metrics
 from xagents.networks.models import with_log_std, with_logits
 from xagents.networks.programs import Program, has_convolutions, network_input, suits_xla
 from xagents.networks.state_dependent import count_features, with_state_dependent_std
@@ -133,6 +134,7 @@ class OnPolicy(BaseAgent):
     def _compiled(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the acting weights, and the metrics as a vector; compiled as one program."""
         metrics = self.update(*arguments)
+        check_metrics(metrics, self.METRICS)
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
     def transitions(self, steps: RolloutBatch) -> RolloutSamples:

@@ -8,6 +8,7 @@ import re
 import select
 import shlex
 import sys
+import sysconfig
 import textwrap
 import traceback
 from argparse import ArgumentError, ArgumentParser
@@ -84,13 +85,13 @@ def _dispatch(arguments: list[str]) -> None:
     command = find_command(words[0])
     rest = words[1:]
     prepare_process()  # before modules of users, which may import TensorFlow
-    _import_modules(command, rest)
+    others = _import_modules(command, rest)
     typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')
     if typed and 'run_dir' in command.agent_sources and os.path.isdir(rest[0]):
         problem = f'got {format_value(rest[0])}, expected an agent, or nothing and --run-dir {format_value(rest[0])}'
         raise OptionError('agent', problem)
     agent_id = find_agent(rest[0]).id if typed else None
-    if len(words) < len(arguments) or (len(rest) <= typed and not command.runs_without_arguments):
+    if len(words) < len(arguments) or (len(others) <= typed and not command.runs_without_arguments):
         return _show(command_page(command, agent_id, complete=HELP_ALL in arguments))
     if command.takes_agent and agent_id is None:
         agent_id = _agent_in(command, rest)
@@ -103,15 +104,17 @@ def _dispatch(arguments: list[str]) -> None:
         _show(page)
 
 
-def _import_modules(command: Command, rest: Sequence[str]) -> None:
-    """Import the modules of --import, because the other words may contain names that the modules register."""
+def _import_modules(command: Command, rest: Sequence[str]) -> Sequence[str]:
+    """Import the modules of --import and return the other words, which may contain names that the modules register."""
     option = command.options().get('imports')
     if option is None or not any(word.partition('=')[0] in option.flags for word in rest):
-        return
+        return rest
     parser = _parser({option.name: option})
     with contextlib.suppress(ArgumentError):  # parse() raises an error with a message
-        names = vars(parser.parse_known_args(rest)[0]).get(option.name)
-        import_modules(names)
+        typed, others = parser.parse_known_args(rest)
+        import_modules(vars(typed).get(option.name))
+        return others
+    return rest
 
 
 def _about() -> str:
@@ -238,11 +241,21 @@ def _fail(error: Exception, command: Command | None, arguments: Sequence[str], c
             typed = [word for word in arguments[1:2] if word in agents]
             agent_id = next(iter(typed or agents_with_option(error.name)), None)
         option = command.options(agent_id).get(error.name)
-        message = f'{option.flag if option else error.name}: {error.problem}'
+        flags = option.flags if option else [error.name]
+        message = f'{next((flag for flag in flags if flag in arguments), flags[0])}: {error.problem}'
     if isinstance(error, ModuleNotFoundError) and not (error.name or '').startswith('xagents'):
         message = f'this command needs {error.name}, which is not installed: pip install . in a clone of xagents'
     elif code == 1:
         message = textwrap.shorten(f'{type(error).__name__}: {message}', 500, placeholder=' …')
-        message += '' if debug else ' (--debug shows the traceback)'
+        notes = [_user_line(error), '' if debug else '--debug shows the traceback']
+        message += f' ({"; ".join(filter(None, notes))})' if any(notes) else ''
     print(f'xagents{f" {command.name}" if command else ""}: {" ".join(message.split())}', file=sys.stderr)
     return code
+
+
+def _user_line(error: Exception) -> str:
+    """Return file and line of the user's own code that raised an error, or an empty text."""
+    installed = [*sysconfig.get_paths().values(), os.path.dirname(os.path.dirname(__file__))]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*installed, '<'))]
+    return f'{os.path.basename(own[-1].filename)}, line {own[-1].lineno}' if own else ''

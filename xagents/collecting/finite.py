@@ -21,13 +21,14 @@ class NotFiniteError(ArithmeticError):
     def __init__(self, quantity: str, value: float | None = None, env: int | None = None, step: int = 0):
         super().__init__(quantity)
         self.quantity, self.value, self.env, self.step = quantity, value, env, step
-        self.env_id = self.saved = ''
+        self.env_id = self.saved = self.stages = ''
 
     def __str__(self) -> str:
         value = '' if self.value is None else f' ({self.value})'
         place = '' if self.env is None else f' in environment {self.env}'
         name = f' of {self.env_id}' if self.env_id else ''
-        return f'{self.quantity} are not finite{value} at step {self.step}{place}{name}{self.saved}'
+        stages = f', after the stages {self.stages}' if self.stages else ''
+        return f'{self.quantity} are not finite{value} at step {self.step}{place}{name}{stages}{self.saved}'
 
 
 def check_rollout(rollout: Mapping[str, np.ndarray], steps: int | None = None) -> None:

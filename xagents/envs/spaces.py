@@ -136,12 +136,14 @@ class ObservationEncoder:
         return {key: slice(*ends[i : i + 2]) for i, (key, _) in enumerate(_parts(self.raw_space))}
 
     def _wrong_shape(self, shape: tuple[int, ...]) -> ValueError:
-        raw = '' if self._raw_shape in (None, self._shape) else f' or {_batch_shape(self._raw_shape)}'
-        return ValueError(f'observations have the shape {shape}; expected {_batch_shape(self._shape)}{raw}')
+        shapes = [self._shape, *([] if self._raw_shape in (None, self._shape) else [self._raw_shape])]
+        one = f'{_shape_text(*shapes[-1])} for one observation, ' if shapes[-1] else ''
+        batches = ' or '.join(_shape_text('N', *(one or ())) for one in shapes)
+        return ValueError(f'observations have the shape {_shape_text(*shape)}; expected {one}{batches} for N')
 
 
-def _batch_shape(shape: tuple[int, ...] | None) -> str:
-    return f'[{", ".join(["N", *map(str, shape or ())])}]'
+def _shape_text(*sizes: int | str) -> str:
+    return f'[{", ".join(map(str, sizes))}]'
 
 
 def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.ndarray]:

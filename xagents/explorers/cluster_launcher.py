@@ -124,5 +124,6 @@ def cluster_launcher(
     """Accept workers from other machines inside a `with` block; see `listen` for the arguments. `say` prints a line."""
     with listen(endpoint, n_explorers, events, max_message_bytes) as (server, address, _):
         line = f'xagents explore {address} --explorers {n_explorers} --cluster-key {shlex.quote(endpoint.key_path)}'
-        say(f'Listening for {n_explorers} explorer{"s" * (n_explorers > 1)}. Run on each machine, one explorer per core: {line}')
+        explorers = 'explorer' if n_explorers == 1 else 'explorers'
+        say(f'Listening for {n_explorers} {explorers}. Run on each machine, one explorer per core: {line}')
         yield ClusterLauncher(server, line, say)

@@ -125,7 +125,7 @@ class WorkerPool:
         self._assign(request, broadcast)
         while not (self._events.empty() and self._has_rollout()):
             self._membership.process_event()
-            if time.perf_counter() > stats.deadline and not all(shard.ready for shard in self.shards):
+            if self._events.empty() and time.perf_counter() > stats.deadline and not all(s.ready for s in self.shards):
                 raise RunInterrupted('time')
             if self._max_lag:
                 self._assign(request, broadcast)

@@ -102,6 +102,13 @@ class AgentPlan:
             from xagents.explorers.launchers import check_cluster  # loads what explorers need
 
             check_cluster(run)
+        if run.explorers is not None and isinstance(environment.env, str) and run.explorers > environment.n_envs:
+            raise OptionError(
+                'explorers', f'got {run.explorers}, expected at most the {environment.n_envs} of --n-envs'
+            )
+        if self.entry is TEAM_ENTRY:
+            agents_by_policy(self.settings)
+            member_settings(self.settings)
         # a resumed run has filled its buffer already
         names = {'dataset': run.dataset, 'fill_from': None if self.restore is not None else run.fill_from}
         for option, name in names.items():
@@ -385,6 +392,9 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     with _dtype_policy(options.precision):
         for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True)):
             outputs = _network_outputs(entry, network, settings)
+            if missing := [name for name in outputs if name not in units]:
+                expected = f'expected the sizes of {", ".join(outputs)}'
+                raise TypeError(f'{entry.agent.__name__}.output_units returned no {missing[0]!r}, {expected}')
             sizes, own_seed = [units[name] for name in outputs], _network_seed(seed, i)
             models.append(_build_network(network, description, envs, sizes, units.get('actor', 0), own_seed))
     return entry.agent(envs, *models, settings=settings)

@@ -57,7 +57,7 @@ class Console:
         self._first: tuple[int, float] | None = None  # steps and seconds of the first status of this session
         self.as_json = log_format == 'json' or FORMAT_VARIABLE in os.environ
         self._terminal = Terminal(file=sys.stdout, highlight=False, soft_wrap=True)
-        self.has_bar = self._terminal.is_terminal and not self.as_json
+        self.has_bar = self._terminal.is_terminal and not (self.as_json or self._terminal.is_dumb_terminal)
         self._progress: Progress | None = None
         self._last = -math.inf
 

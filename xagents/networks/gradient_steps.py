@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -14,6 +15,7 @@ from xagents.networks.programs import in_bfloat16
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions, OnPolicyOptions
 from xagents.options.errors import OptionError
+from xagents.system.values import describe
 
 
 def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | None:
@@ -200,12 +202,12 @@ def loop_updates(
         The metrics by name (see `loop_mean`), and the TD errors [K, B].
     """
     if shape[0] == 1:  # a loop costs more than a small update
-        metrics, errors = step(tf.constant(0))
+        metrics, errors = _metrics_and_errors(step(tf.constant(0)), shape)
         return metric_means(metric_increments(metrics, names), names), errors[None]
     rows = tf.range(shape[0])[:, None]
 
     def body(k: tf.Tensor, totals: tf.Tensor, errors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        metrics, new = step(k)
+        metrics, new = _metrics_and_errors(step(k), shape)
         return k + 1, totals + metric_increments(metrics, names), tf.where(rows == k, new[None], errors)
 
     start = (0, tf.zeros(len(names)), tf.zeros(shape))
@@ -218,8 +220,33 @@ _COUNTS = ('updates', 'stats/refused')
 
 def metric_increments(metrics: dict[str, tf.Tensor], names: Sequence[str]) -> tf.Tensor:
     """Return the increments of the metric sums by one update; a refused update increments only its count."""
+    check_metrics(metrics, names)
     made = metrics['updates']
     return tf.stack([metrics[n] if n in _COUNTS else made * zero_if_not_finite(metrics[n]) for n in names])
+
+
+def check_metrics(metrics: Any, names: Sequence[str]) -> None:
+    """Check the metrics that an update returns against `METRICS`; runs while the update is traced.
+
+    Raises:
+        TypeError: if the metrics are no dict, or have other names.
+    """
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f'the update returned {describe(metrics)}, expected a dict of the metrics in METRICS')
+    missing, unknown = [n for n in names if n not in metrics], [n for n in metrics if n not in names]
+    if missing or unknown:
+        got = f'without {", ".join(missing)}' if missing else f'with {", ".join(unknown)}'
+        raise TypeError(f'the update returned metrics {got}, expected the names in METRICS: {", ".join(names)}')
+
+
+def _metrics_and_errors(result: Any, shape: Sequence[int]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Return the result of one update after checking that it is the metrics and the TD errors [B]."""
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise TypeError(f'update_once returned {describe(result)}, expected the metrics by name and the TD errors [B]')
+    errors = result[1]
+    if list(getattr(errors, 'shape', [None])) != [shape[1]]:
+        raise TypeError(f'update_once returned TD errors that are {describe(errors)}, expected shape [{shape[1]}]')
+    return result
 
 
 def metric_means(totals: tf.Tensor, names: Sequence[str]) -> dict[str, tf.Tensor]:

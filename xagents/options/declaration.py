@@ -193,6 +193,10 @@ def _exceeds_64_bits(value: Any) -> bool:
         return False
 
 
+_DECLARED_FIELDS = {field.name for field in dataclasses.fields(Option)}
+_DECLARED_FIELDS -= {'name', 'type', 'default', 'help', 'is_list', 'optional'}
+
+
 def option(default: Any, help: str, **declaration: Any) -> Any:
     """Declare an option as a dataclass field.
 
@@ -202,6 +206,12 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
         declaration: the other fields of `Option`: tune, at_least, above, at_most, below, choices, aliases, metavar,
             replaces, ignored (accepted because related agents have the option; the agent warns once).
     """
+    for field in declaration.keys() - _DECLARED_FIELDS:
+        expected = f'one of {", ".join(sorted(_DECLARED_FIELDS))}{did_you_mean(field, _DECLARED_FIELDS)}'
+        raise TypeError(f'option: got {field}=, expected {expected}')
+    if declaration.get('tune') not in (None, *typing.get_args(SearchType)):
+        expected = f'one of {", ".join(typing.get_args(SearchType))}'
+        raise TypeError(f'option: tune: got {format_value(declaration["tune"])}, expected {expected}')
     metadata = {'help': help, **declaration}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -253,7 +263,7 @@ def resolve_aliases(given: Mapping[str, Any], known: Mapping[str, Option], place
         if name in names:
             raise OptionError(given_name, f'is another name of {name}, expected one of the two')
         if place and name not in known:
-            raise OptionError(name, f'is no option {place}{option_hint(name, known)}')
+            raise OptionError(name, f'is no option {place}{option_hint(name, [*known, *aliases])}')
         names[name] = value
     return names
 

@@ -25,6 +25,7 @@ _OPTIONS = {
     'gamma': 'discount',
     'grad_norm': 'max_grad_norm',
     'lam': 'gae_lambda lambda lambda_',
+    'learning_starts': 'random_steps warmup warmup_steps',
     'log_frequency': 'log_interval',
     'lr': 'learning_rate',
     'lr_schedule': 'anneal_lr',
@@ -48,7 +49,6 @@ _OPTIONS = {
     'target_kl': 'target_kl_div',
     'target_sync_steps': 'target_network_frequency target_update_interval',
     'tensorboard': 'tensorboard_log',
-    'threads': 'device',
     'train_frequency': 'train_freq',
     'trial_steps': 'total_timesteps',
     'value_clip': 'clip_range_vf clip_vloss',
@@ -99,7 +99,12 @@ def _by_foreign_name(table: dict[str, str]) -> dict[str, list[str]]:
 
 
 # names whose meaning differs from that of the nearest option here
-_NOTES = {'verbose': 'runs show their progress, quiet turns it off'}
+_DEVICE = 'TensorFlow uses a GPU if it finds one'
+_NOTES = {
+    'verbose': 'runs show their progress, quiet turns it off',
+    **dict.fromkeys(('callback', 'callbacks'), 'a stage sees each iteration: see stages'),
+    **dict.fromkeys(('cuda', 'device', 'no_cuda', 'num_gpus'), _DEVICE),
+}
 FOREIGN_ATTRIBUTES = {name: ours for ours, text in _ATTRIBUTES.items() for name in text.split()}
 FOREIGN_OPTIONS = _by_foreign_name(_OPTIONS)
 FOREIGN_AGENTS = {foreign: nearest for foreign, (nearest,) in _by_foreign_name(_AGENTS).items()}

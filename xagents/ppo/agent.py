@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -30,7 +30,9 @@ class PPO(A2C):
     options: PPOOptions
     keeps_outputs = True
     NO_OVERLAP_REASON = ''  # the ratio compares with the policy that acted
-    METRICS = (*A2C.METRICS[:-1], 'stats/kl', 'stats/clip_fraction', 'stats/explained_variance')
+    # metrics that `minibatch_step` returns, and those of a whole update
+    MINIBATCH_METRICS: ClassVar[tuple[str, ...]] = (*A2C.METRICS[:-1], 'stats/kl', 'stats/clip_fraction')
+    METRICS = (*MINIBATCH_METRICS, 'stats/explained_variance')
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
@@ -58,7 +60,7 @@ class PPO(A2C):
         metrics = loop_mean(
             lambda k: self.minibatch_step(data.take(permutations[k]), clip_norm),
             permutations.shape[0],
-            self.METRICS[:-1],
+            self.MINIBATCH_METRICS,
             stop_when=None if target_kl is None else lambda metrics: metrics['stats/kl'] > target_kl,
         )
         return {**metrics, 'stats/explained_variance': explained_variance(data.values, data.returns, data.valid)}

@@ -14,7 +14,7 @@ from xagents.options.agents import AgentOptions
 from xagents.options.commands import EvaluateOptions, ExportOptions, PlayOptions, TuneOptions
 from xagents.options.declaration import Option, declared_options, network_file
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
-from xagents.options.errors import OptionError, error_line
+from xagents.options.errors import OptionError, error_line, format_value
 from xagents.options.foreign_names import agent_hint
 from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
 from xagents.options.settings import options_in_groups
@@ -279,7 +279,7 @@ def find_agent(agent_id: str) -> Entry:
     if (entry := agents.get(agent_id)) is None:
         known = agent_names()
         hint = agent_hint(agent_id, known)
-        raise OptionError('agent', f'got {agent_id}, expected one of {", ".join(known)}{hint or OWN}')
+        raise OptionError('agent', f'got {format_value(agent_id)}, expected one of {", ".join(known)}{hint or OWN}')
     return entry
 
 
@@ -426,6 +426,10 @@ def _check_options(declaration: Any) -> None:
     for flag in (flag for option in known.values() for flag in option.flags):
         if flag in taken:
             raise OptionError('Options', f'{flag} is an option of the commands, expected another name')
+    for name, inherited in declared_options(AgentOptions).items():
+        if name in known and known[name].type is not inherited.type:
+            expected = f'{inherited.expected}, or another name'
+            raise OptionError('Options', f'{name} is an option of every agent: expected {expected}')
     tuned = {**known, **declared_options(EnvironmentOptions), **declared_options(NetworkOptions)}
     for name in declaration.ranges:
         if name not in tuned or tuned[name].tune is None:

@@ -14,7 +14,7 @@ from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.pipeline.context import Stage
 from xagents.pipeline.recipe import Recipe
 from xagents.registry import agents as registry
-from xagents.registry.parts import PartRegistry
+from xagents.registry.parts import NAME_PATTERN, PartRegistry
 from xagents.system.modules import LOCATION
 
 # names of the stages in the built-in recipes, see recipes.py
@@ -99,8 +99,12 @@ class StagePart:
 
 
 def _typed(parameter: inspect.Parameter, text: str) -> Any:
-    """Return the value of a parameter in its annotated type, or else in the type that the text has in JSON."""
+    """Return the value of a parameter in its annotated type, or the type of its default, or else that of JSON."""
     types = typing.get_args(parameter.annotation) or (parameter.annotation,)
+    if parameter.annotation is parameter.empty and isinstance(parameter.default, int | float | str):
+        # a whole number as a default does not exclude fractions
+        whole = type(parameter.default) is int and text.lstrip('+-').isdecimal()
+        types = (float if type(parameter.default) is int and not whole else type(parameter.default),)
     kind = next((kind for kind in types if kind in (bool, int, float, str)), None)
     if kind is None:
         return Option(parameter.name, dict, None, '').parse([f'{parameter.name}={text}'])[parameter.name]
@@ -145,7 +149,9 @@ def _adopt_stage(name: str, thing: Any, package: str) -> StagePart:
     part = StagePart(name, thing)
     if LOCATION.fullmatch(name) and not _is_stage(thing):
         expected = 'expected a function whose first parameter is ctx or agent'
-        raise OptionError('stages', f'got a {type(thing).__name__}, {expected}')
+        first = next(iter(inspect.signature(thing).parameters), '') if inspect.isfunction(thing) else ''
+        hint = f'; above a generator of contexts from `{first}`, write @stage (from xagents.pipeline import stage)'
+        raise OptionError('stages', f'got a {type(thing).__name__}, {expected}{hint if first else ""}')
     return part
 
 
@@ -186,13 +192,21 @@ def find_stages(words: Iterable[str]) -> list[StagePart]:
             given[next(reversed(given))].append(word)
         else:
             raise OptionError('stages', f'got {format_value(word)} first, expected a name and then its key=value pairs')
-    return [_find_stage(name).with_values(values) for name, values in given.items()]
+    stages: list[StagePart] = []
+    for name, values in given.items():
+        stages.append(_find_stage(name, stages).with_values(values))
+    return stages
 
 
-def _find_stage(name: str) -> StagePart:
-    if (part := stage_registry.find(name)) is None:
-        raise stage_registry.unknown_error(name)
-    return part
+def _find_stage(name: str, earlier: list[StagePart]) -> StagePart:
+    """Return the stage with a name that follows `earlier` stages."""
+    if (part := stage_registry.find(name)) is not None:
+        return part
+    if earlier and earlier[-1].parameters and not NAME_PATTERN.fullmatch(name):
+        pairs = ' '.join(f'{one}=VALUE' for one in earlier[-1].parameters)
+        raise OptionError('stages', f'got {format_value(name)} after {earlier[-1].name}, expected {pairs}')
+    error = stage_registry.unknown_error(name)
+    raise OptionError('stages', f"{error.problem}, or module:function; --import MODULE registers a module's stages")
 
 
 def insert_stages(recipe: Recipe, agent: Any, names: Iterable[str] | None) -> Recipe:

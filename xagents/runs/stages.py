@@ -20,6 +20,7 @@ from xagents.runs.saving import seconds_to_compare, target_reached
 from xagents.system.interruption import Interruption, RunInterrupted
 
 EPISODES_FOR_BEST = 10
+ROLLOUT_COLUMNS = ('observations', 'actions', 'rewards', 'terminated', 'truncated', 'valid')
 
 
 @for_run
@@ -202,11 +203,18 @@ def learn(run: Run, ctx: Context) -> None:
 def _learned(run: Run, ctx: Context, batch: Mapping[str, Any]) -> dict[str, float]:
     """Learn from a batch and return the metrics. Raise NotFiniteError on a refused update, unless they are skipped."""
     learn = run.agent.learn
-    metrics = learn(batch, **run.accepted(learn, {**ctx.schedule, 'steps': ctx.steps})) or {}
+    try:
+        metrics = learn(batch, **run.accepted(learn, {**ctx.schedule, 'steps': ctx.steps})) or {}
+    except KeyError as missing:
+        if missing.args[0] in ROLLOUT_COLUMNS and missing.args[0] not in batch:
+            expected = f'expected the columns of a rollout: {", ".join(ROLLOUT_COLUMNS)}'
+            raise ValueError(f'learn got a batch without {missing.args[0]}, {expected}') from missing
+        raise
     if metrics.get('stats/refused') and run.options.on_nan == 'stop':
         what, env = find_nonfinite(batch, run.agent.output_models)
         error = NotFiniteError(what, env=env, step=ctx.steps)
         error.env_id = '' if env is None else run.agent.envs.id
+        error.stages = ', '.join(run.own_stages) if 'batch' in what else ''
         raise error
     return metrics
 

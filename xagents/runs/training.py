@@ -29,7 +29,7 @@ from xagents.runs import reporting, saving
 from xagents.runs.run import Run
 from xagents.runs.run_datasets import check_datasets, prepare_datasets, record_episodes, with_default_evaluation
 from xagents.runs.run_workers import check_explorers, collect_with_explorers
-from xagents.runs.shape_check import with_shape_checks
+from xagents.runs.stage_checks import own_stages, with_stage_checks
 from xagents.runs.stages import why_stop
 from xagents.system.files import DISK_ERRORS
 from xagents.system.interruption import Interruption
@@ -223,7 +223,8 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
     progress = run.progress
     in_flight, progress.in_flight = progress.in_flight, None
     first = progress.context if in_flight is None else in_flight.to_context(progress.context)
-    stream = with_shape_checks(recipe.bind(run)).stream(first, collected=in_flight is not None)
+    run.own_stages = own_stages(recipe)
+    stream = with_stage_checks(recipe.bind(run), run.own_stages).stream(first, collected=in_flight is not None)
     interruption = Interruption()
     with (
         record_episodes(run),

@@ -32,3 +32,13 @@ def to_plain_value(value: Any, finite: bool = False) -> Any:
     if isinstance(value, float) and finite and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def describe(value: Any) -> str:
+    """Return the type of a value in words, with its shape if it has one."""
+    if value is None:
+        return 'None'
+    shape = getattr(value, 'shape', None)
+    dims = '' if shape is None else f' of shape [{", ".join("?" if n is None else str(n) for n in shape)}]'
+    name = type(value).__name__
+    return f'{"tensor" if "Tensor" in name else name}{dims}'

@@ -1,11 +1,12 @@
-"""A check that stages of users keep the shapes of the collected arrays, which updates would silently broadcast."""
+"""Checks of the stages of users: shapes, which updates would silently broadcast, and logged values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import numbers
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, format_value
 from xagents.pipeline.context import Context, Stage, Stream
 from xagents.pipeline.recipe import Recipe, stage
 
@@ -14,14 +15,19 @@ MAX_KEPT = 100
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def with_shape_checks(recipe: Recipe) -> Recipe:
-    """Return a recipe that compares the shapes of the batch before and after each stage that is not part of xagents."""
-    for name, function in zip(recipe.names, recipe.stages, strict=True):
-        module = getattr(function, '__module__', None) or type(function).__module__
-        if module.partition('.')[0] != 'xagents':
-            before, after = _checks_around(name)
-            recipe = recipe.before(name, before, f'before {name}').after(name, after, f'after {name}')
+def with_stage_checks(recipe: Recipe, names: Iterable[str]) -> Recipe:
+    """Return a recipe that checks the batch and the log after each of the named stages."""
+    for name in names:
+        before, after = _checks_around(name)
+        recipe = recipe.before(name, before, f'before {name}').after(name, after, f'after {name}')
     return recipe
+
+
+def own_stages(recipe: Recipe) -> list[str]:
+    """Return the names of the stages that are not part of xagents; the stages are not yet bound to a run."""
+    functions = zip(recipe.names, recipe.stages, strict=True)
+    modules = {n: getattr(f, '__module__', None) or type(f).__module__ for n, f in functions}
+    return [name for name, module in modules.items() if module.partition('.')[0] != 'xagents']
 
 
 def _checks_around(name: str) -> tuple[Stage, Stage]:
@@ -46,6 +52,7 @@ def _checks_around(name: str) -> tuple[Stage, Stage]:
         nonlocal kept
         for ctx in stream:
             kept = 0
+            _check_log(name, ctx.logs)
             present = _shapes(ctx.batch)
             if present != seen:
                 for policy in seen.keys() & present.keys():
@@ -55,11 +62,26 @@ def _checks_around(name: str) -> tuple[Stage, Stage]:
     return before, after
 
 
+def _check_log(name: str, logs: Mapping[str, Any]) -> None:
+    """Raise OptionError if a stage has logged a value that is no number."""
+    for key, value in logs.items():
+        is_scalar = isinstance(value, numbers.Real) or getattr(value, 'ndim', None) == 0
+        if not is_scalar:
+            got = f'got ctx.logs[{key!r}] = {format_value(value)}'
+            raise OptionError('stages', f'stage {name}: {got}, expected a number')
+
+
+def _rollouts(batch: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the rollout of each policy by name; the name of a single policy is ''."""
+    return {name: part for name, part in batch.items() if isinstance(part, dict)} or {'': batch}
+
+
 def _shapes(batch: Mapping[str, Any]) -> dict[str, Shapes]:
     """Return the shapes of the arrays of each policy by name; the name of a single policy is ''."""
-    several: dict[str, Any] = {name: part for name, part in batch.items() if isinstance(part, dict)}
-    rollouts = several or {'': batch}
-    return {policy: {n: x.shape for n, x in part.items() if hasattr(x, 'shape')} for policy, part in rollouts.items()}
+    return {
+        policy: {n: x.shape for n, x in part.items() if hasattr(x, 'shape')}
+        for policy, part in _rollouts(batch).items()
+    }
 
 
 def _compare(name: str, before: Shapes, after: Shapes) -> None:
