@@ -1,6 +1,7 @@
 """Wrong results of methods that a user overrides: each is one line with the name of the method."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -103,8 +104,8 @@ class Nameless(A2C):
     [
         (Columns, r'Columns.next_values returned tensor of shape \[4, 1\]'),
         (NoErrors, r'update_once returned dict, expected the metrics by name and the TD errors \[B\]'),
-        (MoreMetrics, 'metrics with stats/mine, expected the names in METRICS'),
-        (LessMetrics, 'metrics without stats/refused, .*, expected the names in METRICS'),
+        (MoreMetrics, 'metrics with stats/mine, expected the declared names'),
+        (LessMetrics, 'metrics without stats/refused, .*, expected the declared names'),
         (Fractions, r'Fractions.policy returned actions \[1\] of float64, expected \[1\] of int32'),
         (Forgetful, r'Forgetful has no attribute .*: its __init__ has not called super'),
         (Nameless, "Nameless.output_units returned no 'critic', expected the sizes of actor, critic"),
@@ -139,3 +140,25 @@ class Entropic(PPO):
 def test_a_subclass_logs_a_metric_of_its_own(eager):
     (log,) = make(Entropic).train_iter(max_steps=4)
     assert log['stats/ratio'] == 0.5
+
+
+def test_forms_of_methods_that_are_no_functions_stay_as_they_are():
+    class Mine:
+        @staticmethod
+        def policy_loss(ratio):
+            return ratio
+
+        next_values = functools.partialmethod(lambda self, sign, observations: sign * observations, -1.0)
+
+    check_results(Mine)
+    assert Mine().policy_loss(2.0) == 2.0 and Mine().next_values(2.0) == -2.0
+
+
+class Masked(DQN):
+    def update_once(self, batch):
+        metrics, errors = super().update_once(batch)
+        return [metrics, tf.boolean_mask(errors, batch.rewards > -9.0)]
+
+
+def test_td_errors_of_a_shape_that_is_known_later_are_accepted(eager):
+    make(Masked).fit(max_steps=40)

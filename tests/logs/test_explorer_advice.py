@@ -9,6 +9,5 @@ def test_means_and_the_last_counts_are_said():
         own = {'alive': 4.0, 'busy': busy, 'lag': lag, 'most_lag': most, 'lost': lost, 'lost_environments': 0.0}
         fared.add({f'explorers/{name}': value for name, value in own.items()})
     assert fared.line() == (
-        'Explorers: 4, busy 75 % of the time; their steps were 0.8 rollouts old, at most 3; 2 were lost, '
-        '0 environments were reset'
+        'Explorers: 4, 75 % busy; their steps were 0.8 rollouts old, at most 3; 2 were lost, 0 environments were reset'
     )

@@ -6,6 +6,7 @@ A value of shape [B, 1] where [B] is expected would be broadcast to [B, B], and 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,9 +19,9 @@ def check_results(cls: type) -> None:
     """Wrap the methods that a class defines so that a wrong result raises a TypeError with the method's name."""
     for name, check in _CHECKS.items():
         method = vars(cls).get(name)
-        if isinstance(method, classmethod):
+        if isinstance(method, classmethod) and inspect.isfunction(method.__func__):
             setattr(cls, name, classmethod(_checked(f'{cls.__name__}.{name}', method.__func__, check)))
-        elif method is not None:
+        elif inspect.isfunction(method):
             setattr(cls, name, _checked(f'{cls.__name__}.{name}', method, check))
 
 

@@ -242,7 +242,8 @@ def _fail(error: Exception, command: Command | None, arguments: Sequence[str], c
             agent_id = next(iter(typed or agents_with_option(error.name)), None)
         option = command.options(agent_id).get(error.name)
         flags = option.flags if option else [error.name]
-        message = f'{next((flag for flag in flags if flag in arguments), flags[0])}: {error.problem}'
+        typed_flags = [word.partition('=')[0] for word in arguments]
+        message = f'{next((flag for flag in flags if flag in typed_flags), flags[0])}: {error.problem}'
     if isinstance(error, ModuleNotFoundError) and not (error.name or '').startswith('xagents'):
         message = f'this command needs {error.name}, which is not installed: pip install . in a clone of xagents'
     elif code == 1:

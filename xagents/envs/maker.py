@@ -233,7 +233,8 @@ def _nearest_id(name: str, prefix: str) -> str:
         space, base, version = parse_env_id(name)
         same = [spec for spec in registry.values() if (spec.namespace, spec.name) == (space, base)]
         # a game without its namespace: Pong-v5 is ALE/Pong-v5, and not Pong-v4
-        same = [spec for spec in registry.values() if (spec.name, spec.version) == (base, version)] or same
+        games = [spec for spec in registry.values() if spec.namespace == 'ALE']
+        same = [spec for spec in games if (spec.name, spec.version) == (base, version)] or same
         if same:
             return prefix + max(same, key=lambda spec: spec.version or 0).id
     # Wrong case is the most frequent mistake, and difflib rates it as very dissimilar. Versions would make all similar.

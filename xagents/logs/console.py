@@ -208,6 +208,8 @@ HINTS = {
 def bottleneck(spent: Seconds, total: float, may_overlap: bool = False, explorers: int | None = None) -> str:
     """Return two lines: the phases that took the time, and an option that would make the run faster.
 
+    With explorers, the second line begins in lower case: the line about explorers ends with it.
+
     Args:
         spent: seconds of each phase. The phase `wait`, in which learning waited, exists if `env` and `act` ran in
             parallel with learning, in a thread or in explorers.
@@ -242,8 +244,8 @@ def _explorers_hint(spent: Seconds, waits: bool, explorers: int) -> str:
     collecting, learning = (sum(spent.get(name, 0.0) for name in side) for side in SIDES)
     full = math.ceil(explorers * collecting / learning) if learning else explorers
     if not waits or full <= explorers:
-        return 'Learning is the bottleneck: more explorers will not help.'
-    return f'The learner waits: more explorers help, up to about {full}.'
+        return 'learning is the bottleneck, more explorers will not help'
+    return f'the learner waits, more explorers help, up to about {full}'
 
 
 def _percentages(seconds: Seconds, total: float) -> str:
@@ -285,7 +287,7 @@ class ExplorerStatistics:
         last = self._last
         if not last:
             return ''
-        line = f'Explorers: {last["alive"]:.0f}, busy {100 * min(self._busy / self._count, 1):.0f} % of the time'
+        line = f'Explorers: {last["alive"]:.0f}, {100 * min(self._busy / self._count, 1):.0f} % busy'
         if 'lag' in last:
             line += f'; their steps were {self._lag / self._count:.1f} rollouts old, at most {self._most_lag:.0f}'
         if last['lost']:

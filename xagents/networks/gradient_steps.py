@@ -236,17 +236,18 @@ def check_metrics(metrics: Any, names: Sequence[str]) -> None:
     missing, unknown = [n for n in names if n not in metrics], [n for n in metrics if n not in names]
     if missing or unknown:
         got = f'without {", ".join(missing)}' if missing else f'with {", ".join(unknown)}'
-        raise TypeError(f'the update returned metrics {got}, expected the names in METRICS: {", ".join(names)}')
+        declared = f'{", ".join(names)} (METRICS; of a minibatch of PPO, MINIBATCH_METRICS)'
+        raise TypeError(f'the update returned metrics {got}, expected the declared names: {declared}')
 
 
 def _metrics_and_errors(result: Any, shape: Sequence[int]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """Return the result of one update after checking that it is the metrics and the TD errors [B]."""
-    if not (isinstance(result, tuple) and len(result) == 2):
+    if not (isinstance(result, tuple | list) and len(result) == 2):
         raise TypeError(f'update_once returned {describe(result)}, expected the metrics by name and the TD errors [B]')
-    errors = result[1]
-    if list(getattr(errors, 'shape', [None])) != [shape[1]]:
+    metrics, errors = result
+    if not (hasattr(errors, 'shape') and tf.TensorShape([shape[1]]).is_compatible_with(errors.shape)):
         raise TypeError(f'update_once returned TD errors that are {describe(errors)}, expected shape [{shape[1]}]')
-    return result
+    return metrics, errors
 
 
 def metric_means(totals: tf.Tensor, names: Sequence[str]) -> dict[str, tf.Tensor]:

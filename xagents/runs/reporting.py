@@ -24,8 +24,6 @@ from xagents.runs.run import Run
 
 MONITOR_SECONDS = 0.2
 MIN_SECONDS_FOR_HINT = 2.0
-# lines that a run prints when it ends
-MAX_SUMMARY_LINES = 8
 
 
 def start(run: Run) -> None:
@@ -64,8 +62,7 @@ def end(run: Run, error: BaseException | None = None, begun: bool = True) -> Non
         run.console.stop()
         # the last object of a JSON log contains the counters
         counted = begun and not run.console.as_json
-        lines = [*run.summary, *(_closing_lines(run) if counted else [])]
-        for summary in lines[: MAX_SUMMARY_LINES - 1]:  # commands are last
+        for summary in [*run.summary, *(_closing_lines(run) if counted else [])]:
             run.console.print_line(summary)
     run.console.close(line, facts)
 
@@ -108,7 +105,9 @@ def _next_lines(run: Run) -> list[str]:
         resume = f'train --resume {name}{longer[run.stop_reason]}' if run.stop_reason in longer else ''
         show = '--render' if has_display() else '--video-dir video'
         play = f'play --run-dir {name} {show}{" --stochastic" if run.needs_sampling else ""}'
-        commands = play, f'plot --run-dir {name}', resume or f'evaluate --run-dir {name}'
+        commands = [play, f'plot --run-dir {name}', resume or f'evaluate --run-dir {name}']
+        if run.needs_sampling:  # the summary has a line about it, and at most eight
+            del commands[1]
         return [f'{"     " if i else "Next:"} xagents {command}' for i, command in enumerate(commands)]
     if run.options.checkpoints:
         env = shlex.quote(run.agent.envs.id)
@@ -207,7 +206,7 @@ def console(run: Run, stream: Stream) -> Iterator[Context]:
         screen.stop()
         if old_best is not None:
             screen.print_line(best_line(old_best, run.progress.context.best_reward, precision))
-        run.summary += filter(None, [*phases.line().splitlines(), phases.explorers.line()])
+        run.summary += phases.lines()
 
 
 class _PhaseSeconds:
@@ -234,12 +233,15 @@ class _PhaseSeconds:
         self._before = now
         self.explorers.add(logs)
 
-    def line(self) -> str:
-        """Return the closing line about the bottleneck, or an empty text for a short run."""
-        if self._total <= MIN_SECONDS_FOR_HINT:
-            return ''
-        may_overlap = not self._run.agent.NO_OVERLAP_REASON and (os.cpu_count() or 1) > 1
-        return bottleneck(self._spent, self._total, may_overlap, self._run.options.explorers)
+    def lines(self) -> list[str]:
+        """Return the closing lines about phases, explorers and the bottleneck; those of a short run omit it."""
+        explorers, lines = self.explorers.line(), list[str]()
+        if self._total > MIN_SECONDS_FOR_HINT:
+            may_overlap = not self._run.agent.NO_OVERLAP_REASON and (os.cpu_count() or 1) > 1
+            lines = bottleneck(self._spent, self._total, may_overlap, self._run.options.explorers).splitlines()
+        if not explorers:
+            return lines
+        return [*lines[:1], '; '.join([explorers, *lines[1:]])]
 
 
 def best_line(old: float, new: float, precision: int) -> str:

@@ -40,7 +40,7 @@ class Run:
         summary: lines to print when the run ends.
         is_first: whether the agent was not trained before.
         needs_sampling: whether greedy play was far worse than training.
-        own_stages: names of the stages that are not part of xagents.
+        stages_before_learning: names of the user's stages that change the batch before an update.
         episode_length: mean length of the episodes that ended last; NaN before the first.
     """
 
@@ -54,7 +54,7 @@ class Run:
         self.summary: list[str] = []
         self.episode_length = math.nan
         self.needs_sampling = False
-        self.own_stages: list[str] = []
+        self.stages_before_learning: list[str] = []
         self.is_first = agent.progress.context.iteration == 0
         self.overlap: Any = None
         self.evaluations: Any = None

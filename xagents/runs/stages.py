@@ -206,15 +206,16 @@ def _learned(run: Run, ctx: Context, batch: Mapping[str, Any]) -> dict[str, floa
     try:
         metrics = learn(batch, **run.accepted(learn, {**ctx.schedule, 'steps': ctx.steps})) or {}
     except KeyError as missing:
-        if missing.args[0] in ROLLOUT_COLUMNS and missing.args[0] not in batch:
-            expected = f'expected the columns of a rollout: {", ".join(ROLLOUT_COLUMNS)}'
-            raise ValueError(f'learn got a batch without {missing.args[0]}, {expected}') from missing
-        raise
+        column = missing.args[0] if missing.args else None
+        if column not in ROLLOUT_COLUMNS or column in batch:
+            raise
+        expected = f'expected the columns of a rollout: {", ".join(ROLLOUT_COLUMNS)}'
+        raise ValueError(f'learn got a batch without {column}, {expected}') from missing
     if metrics.get('stats/refused') and run.options.on_nan == 'stop':
         what, env = find_nonfinite(batch, run.agent.output_models)
         error = NotFiniteError(what, env=env, step=ctx.steps)
         error.env_id = '' if env is None else run.agent.envs.id
-        error.stages = ', '.join(run.own_stages) if 'batch' in what else ''
+        error.stages = ', '.join(run.stages_before_learning) if 'batch' in what else ''
         raise error
     return metrics
 

@@ -223,8 +223,10 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
     progress = run.progress
     in_flight, progress.in_flight = progress.in_flight, None
     first = progress.context if in_flight is None else in_flight.to_context(progress.context)
-    run.own_stages = own_stages(recipe)
-    stream = with_stage_checks(recipe.bind(run), run.own_stages).stream(first, collected=in_flight is not None)
+    own = own_stages(recipe)
+    learned = recipe.names.index('learn') if 'learn' in recipe.names else len(recipe.names)
+    run.stages_before_learning = [name for name in own if name in recipe.names[:learned]]
+    stream = with_stage_checks(recipe.bind(run), own).stream(first, collected=in_flight is not None)
     interruption = Interruption()
     with (
         record_episodes(run),
