@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from xagents.version import __version__ as __version__
@@ -75,8 +76,10 @@ def __getattr__(name: str) -> Any:
         if not name.startswith('_'):
             from xagents.options.foreign_names import attribute_hint
 
-            if hint := attribute_hint(name):
-                raise ImportError(problem + hint)  # `from xagents import name` hides the text of an AttributeError
+            problem += attribute_hint(name)
+            # `from xagents import name` hides the text of an AttributeError
+            if sys._getframe(1).f_code.co_name == '_handle_fromlist' and attribute_hint(name):
+                raise ImportError(problem)
         raise AttributeError(problem)
     from xagents.system.startup import silence_tensorflow
 

@@ -16,12 +16,12 @@ function rewrite(elements, parts) {
 
 // in tables, numbers keep their thousands on one line, and long names break between their words
 rewrite(document.querySelectorAll('article table:not([class]) :is(th, td)'), text =>
-  text.replace(/(?<=\d) (?=\d{3}\b)/g, '\u00a0').split(/(?<=[a-z](?=[A-Z]))|(?<=\w-(?=v\d))|(?<=\/)/)
+  text.replace(/(?<=\d) (?=\d{3}\b)/g, '\u00a0').split(/(?<=[a-z](?=[A-Z]))|(?<=\w-(?=v\d))|(?<=\w{4}\/)(?=\w{4})/)
     .flatMap((part, i) => i ? [document.createElement('wbr'), part] : [part]))
 
 // in commands, lines break between flags and not after the dashes in them
 rewrite(document.querySelectorAll('article pre code'), text =>
-  text.split(/(--?[a-z]+(?:-[a-z]+)+)/).map((part, i) => {
+  text.split(/(--[a-z]+(?:-[a-z]+)*)/).map((part, i) => {
     if (!(i % 2)) return part
     const flag = document.createElement('span')
     flag.className = 'flag'

@@ -16,6 +16,16 @@ from xagents.dqn.agent import DQN
 from xagents.options.declaration import option
 from xagents.options.errors import OptionError
 from xagents.ppo.agent import PPO
+from xagents.registry.agents import parts
+from xagents.registry.parts import REGISTERED_MODULES
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch):
+    """Forget the agents that a test registers."""
+    monkeypatch.setattr(parts, 'registered', dict(parts.registered))
+    monkeypatch.setenv(REGISTERED_MODULES, '')
+
 
 OBSERVATIONS = np.zeros((3, 4), np.float32)
 METHODS = {

@@ -3,11 +3,12 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import xagents
 from tests.commands import execute
-from tests.small_agents import on_cartpole
+from tests.small_agents import Small, on_cartpole
 from xagents.options.commands import TuneOptions
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
@@ -28,7 +29,7 @@ GROUPS = (EnvironmentOptions, NetworkOptions, RunOptions, ExplorerOptions, TuneO
 def test_every_name_leads_to_an_option_that_exists():
     groups = (*GROUPS, *(entry.options for entry in agents.values()))
     declared = [o for group in groups for o in declared_options(group).values()]
-    known = {name for o in declared for name in (o.name, *o.aliases)} | {'episodes', 'threads'}
+    known = {name for o in declared for name in (o.name, *o.aliases)} | {'episodes', 'greedy'}
     ours = {name for names in FOREIGN_OPTIONS.values() for name in names}
     assert ours <= known and not FOREIGN_OPTIONS.keys() & known
     for agent in FOREIGN_AGENTS.values():
@@ -112,7 +113,7 @@ def test_each_replacement_of_an_attribute_exists(small_agents):
         owner, name = re.search(r'\b(agent|xagents)\.(\w+)', ours).groups()
         assert hasattr({'agent': agent, 'xagents': xagents}[owner], name), ours
         options = re.findall(r'(\w+)=', ours)
-        known = agents['ppo'].options_in().keys() | {'episodes'}
+        known = agents['ppo'].options_in().keys() | {'episodes', 'her'}
         assert set(options) <= known, ours
 
 
@@ -136,3 +137,29 @@ def test_the_script_of_the_page_runs(folder, without_xla, capsys):
     exec(compile(block.replace('100_000', '300'), str(PAGE), 'exec'), names)
     assert names['actions'].shape == (3,) and names['state'] is None and names['result']['mean'] > 5
     assert type(names['trained']) is xagents.PPO
+
+
+def test_the_page_lists_attributes_that_the_table_knows():
+    section = PAGE.read_text().partition('## Attributes')[2].partition('## Agents')[0]
+    named = set(re.findall(r'\w+', ' '.join(re.findall(r'^\| (.*?) \|', section, re.MULTILINE))))
+    assert len(named & FOREIGN_ATTRIBUTES.keys()) > 15
+    words = named - FOREIGN_ATTRIBUTES.keys()
+    assert not {word for word in words if '_' in word} - {'other_libraries'} - {'total_timesteps', 'set_env'}, words
+
+
+def test_keywords_of_others_are_answered_with_ours(small_agents):
+    agent = on_cartpole(n_envs=1)
+    calls = {
+        'evaluate: n_eval_episodes is no argument (did you mean episodes?)': lambda: agent.evaluate(n_eval_episodes=2),
+        'act: deterministic is no argument (did you mean greedy?)': lambda: agent.act(np.zeros(4), deterministic=True),
+        'make: got CartPole-v1 as a third': lambda: xagents.make('ppo', 'MlpPolicy', 'CartPole-v1'),
+        "make: got Small, expected a name: that of @xagents.register, or 'module:Small'": lambda: xagents.make(Small),
+    }
+    for message, call in calls.items():
+        with pytest.raises(TypeError, match=re.escape(message)):
+            call()
+    with pytest.raises(ValueError, match=r'observations: got \(observation, info\) of reset\(\)'):
+        agent.act((np.zeros(4, np.float32), {}))
+    with pytest.raises(OptionError, match=r'the first argument is the agent'):
+        xagents.make('MlpPolicy', 'CartPole-v1')
+    assert getattr(xagents, 'VecNormalize', None) is None and not hasattr(xagents, 'RecurrentPPO')

@@ -151,4 +151,5 @@ def test_environments_that_a_run_was_not_trained_on_are_told_from_damage(copied,
         f'got CartPole-v1, expected an environment that fits the networks of {runs.find_checkpoint(copied, "best")}'
     )
     said = refused(f'evaluate small --run-dir {copied} --env CartPole-v1')
-    assert said == f'xagents evaluate: --env: {problem}'
+    spaces = 'observations: Box(2,) float32, actions: Discrete(2)'
+    assert said == f'xagents evaluate: --env: {problem}: {spaces}'

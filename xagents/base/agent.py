@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Never, Self, Unpack
 
+import gymnasium
 import keras
 import numpy as np
 
-from xagents.base.foreign_calls import ForeignAttribute, check_batch
+from xagents.base.foreign_calls import ForeignAttribute, answer_keywords, check_batch
 from xagents.base.method_checks import check_results
 from xagents.base.method_policy import MethodPolicy, NoPolicy
 from xagents.checkpoints.agent_state import capture_state, load_state
@@ -275,6 +276,7 @@ class BaseAgent:
         self.train_step()
         return {}
 
+    @answer_keywords
     def act(self, observations: Any, greedy: bool = True, policy: Policy | None = None) -> np.ndarray:
         """Return environment actions.
 
@@ -288,12 +290,16 @@ class BaseAgent:
         """
         self.refresh()
         policy, space = self.acting_policy if policy is None else policy, self.envs.encoder.raw_space
+        is_reset = isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict)
+        if is_reset and not isinstance(space, gymnasium.spaces.Tuple):
+            raise ValueError('observations: got (observation, info) of reset(), expected only the observation')
         single = is_single(space, observations)
         encoded = self.envs.encoder(as_batch(space, observations) if single else observations)
         noise = None if greedy else policy.draw_noise(self.rng('sample'), (len(encoded),))
         actions = np.array(self.collector.decode(policy(self.statistics.prepare(encoded), noise)['actions']))
         return actions[0] if single else actions
 
+    @answer_keywords
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
     ) -> tuple[np.ndarray, Any]:
@@ -312,6 +318,7 @@ class BaseAgent:
         if self.actor is not None:
             self.actor.refresh()
 
+    @answer_keywords
     def evaluate(
         self,
         episodes: int = 20,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from xagents.options.foreign_names import attribute_hint
+from xagents.options.foreign_names import attribute_hint, option_hint
+
+M = TypeVar('M', bound=Callable[..., Any])
 
 
 class ForeignAttribute:
@@ -38,3 +41,17 @@ def check_batch(learn: Callable[..., Any]) -> Callable[..., Any]:
         return learn(self, *batch, **others)
 
     return checked
+
+
+def answer_keywords(method: M) -> M:
+    """Return a method whose error for an unknown keyword names the keyword here that replaces it."""
+    known = inspect.signature(method).parameters
+
+    @functools.wraps(method)
+    def answering(self: Any, *positional: Any, **others: Any) -> Any:
+        for name in others.keys() - known.keys():
+            called = f'{type(self).__name__}.{method.__name__}'
+            raise TypeError(f'{called}: {name} is no argument{option_hint(name, known)}')
+        return method(self, *positional, **others)
+
+    return answering  # type: ignore[return-value]

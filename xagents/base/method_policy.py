@@ -59,7 +59,8 @@ class MethodPolicy(Policy):
         """Check the shape and the type of the first actions: later ones are converted without a check."""
         shape, dtype = self.columns['actions']
         got = np.asarray(actions)
-        if got.shape != (n, *shape) or not np.can_cast(got.dtype, dtype, 'same_kind'):
+        fits = np.can_cast(got.dtype, dtype, 'same_kind') or np.array_equal(got, got.astype(dtype))
+        if got.shape != (n, *shape) or not fits:
             expected = f'{list((n, *shape))} of {np.dtype(dtype)}'
             name = f'{type(self._agent).__name__}.policy'
             raise TypeError(f'{name} returned actions {list(got.shape)} of {got.dtype}, expected {expected}')

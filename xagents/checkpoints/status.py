@@ -18,6 +18,8 @@ from xagents.system.locks import lock_file
 from xagents.system.paths import check_folder
 
 LOCK_ATTEMPTS = 10
+# the file that describes an exported policy
+EXPORT_DESCRIPTION = 'policy.json'
 # a run on another machine counts as killed if its status is older
 REMOTE_TIMEOUT = timedelta(minutes=10)
 
@@ -36,12 +38,20 @@ def is_group(folder: str | os.PathLike[str]) -> bool:
     return (Path(folder) / GROUP).is_file()
 
 
+def is_export(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a directory is the result of `xagents export`."""
+    return (Path(folder) / EXPORT_DESCRIPTION).is_file()
+
+
 def check_run(name: str, folder: str | os.PathLike[str]) -> None:
     """Raise OptionError for the option `name` if a directory contains no run."""
     if is_run(folder):
         return
     if not Path(folder).is_dir():
         raise OptionError(name, f'there is no directory {folder}')
+    if is_export(folder):
+        problem = f'{folder} is an exported policy, expected the run directory that it was exported from'
+        raise OptionError(name, problem)
     example = next((str(path) for path in sorted(Path(folder).iterdir()) if is_run(path)), '')
     expected = f'a run directory, such as {example}' if example else 'a run directory'
     what = 'a group of runs' if is_group(folder) else 'without a run'

@@ -143,11 +143,24 @@ class TrainedPolicy:
             encoded = self.encoder(as_batch(self.spaces.observations, observations) if single else observations)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             got = np.shape(observations) if isinstance(observations, np.ndarray) else type(observations).__name__
-            expected = f'{self.spaces.observations}, or N of it ({error})'
+            expected = f'{describe_space(self.spaces.observations)}, or N of it ({error})'
             raise ValueError(f'observations: got {got}, expected {expected}') from error
         noise = self.acting_policy.draw_noise(self._rng, (len(encoded),)) if stochastic else None
         actions = np.array(self._decode(self.acting_policy(self.statistics.prepare(encoded), noise)['actions']))
         return actions[0] if single else actions
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        """Return actions and `state`, as `predict` of Stable-Baselines3 does; see `__call__`.
+
+        Args:
+            observation: as for `__call__`.
+            state: returned unchanged.
+            episode_start: without effect.
+            deterministic: whether to return the best actions; if False, actions are sampled.
+        """
+        return self(observation, stochastic=not deterministic), state
 
     def reset(self, seed: int | None = None) -> None:
         """Restart the random generator for sampled actions, from the seed if it is given."""

@@ -188,6 +188,11 @@ class Envs(Copyable):
         self._episodes: list[EpisodeEnd] = []
 
     @property
+    def draws_pictures(self) -> bool:
+        """Whether environments of this kind can return frames if they are made for it."""
+        return 'rgb_array' in (self._vector.metadata.get('render_modes') or ())
+
+    @property
     def can_recreate(self) -> bool:
         """Whether `recreate` can make new environments of the same kind."""
         return self._factory is not None

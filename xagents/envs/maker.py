@@ -174,6 +174,8 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
         return EnvMaker(name=env, source=_old_gym(name, settings.pop('max_episode_steps', None)), **settings)
     if module:
         found = getattr(_import_package(module, name), name, None)
+        if name not in registry and name in env_registry.registered:  # by the module
+            return EnvMaker(name=env, source=env_registry.registered[name], **settings)
         if name not in registry and isinstance(found, type) and issubclass(found, gymnasium.Env):
             return EnvMaker(name=env, source=found, **settings)
     elif NAME_PATTERN.fullmatch(name) and name not in registry and (function := env_registry.find(name)) is not None:
@@ -209,6 +211,8 @@ def _spec(name: str, prefix: str) -> EnvSpec:
         elif not hint:
             got = ', which is a function of a script' if name == '<lambda>' else ''
             hint = f'{got}, expected an id of Gymnasium, or module:Id or module:Class for an environment of a module'
+            if not prefix and name.isidentifier():  # a run records the name of a class or function
+                hint += '; an environment of a script needs env=… in Python'
         raise OptionError('env', f'no environment {prefix + name!r}{hint}') from error
 
 
@@ -304,7 +308,8 @@ def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
         return wrapper
     module, _, name = wrapper.partition(':')
     if not module or not name:
-        example = 'gymnasium.wrappers:TimeAwareObservation'
+        path, dot, last = wrapper.rpartition('.')
+        example = f'{path}:{last}' if dot and not module.endswith(':') else 'gymnasium.wrappers:TimeAwareObservation'
         raise OptionError('wrapper', f'got {wrapper!r}, expected module:Class, such as {example}')
     loaded = import_module(module, 'wrapper')
     if not callable(getattr(loaded, name, None)):

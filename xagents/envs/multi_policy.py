@@ -66,6 +66,11 @@ class MultiPolicyEnvs(Copyable):
         first = self._first_part()
         self.can_render, self.frames_per_second = first.can_render, first.frames_per_second
 
+    @property
+    def draws_pictures(self) -> bool:
+        """Whether environments of this kind can return frames if they are made for it."""
+        return self._first_part().draws_pictures
+
     def _first_part(self) -> Envs:
         return next(iter(self.parts.values()))
 

@@ -80,6 +80,9 @@ class NumpyPolicy:
         if space['space'] != 'Box':
             return np.concatenate(list(flatten(space, observations)), 1)
         x = np.asarray(observations)
+        if x.shape[1:] != tuple(space['shape']):
+            expected = ', '.join(map(str, ('N', *space['shape'])))
+            raise ValueError(f'observations: got the shape {list(x.shape)}, expected [{expected}]')
         if self.plan['axes']:
             x = x.transpose(self.plan['axes'])
         return x.reshape(len(x), *shape).astype(np.uint8 if space['dtype'] == 'uint8' else np.float32)

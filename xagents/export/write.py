@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xagents.checkpoints.status import EXPORT_DESCRIPTION
 from xagents.envs.space_serialization import space_to_dict
 from xagents.export import check
 from xagents.export.check import Agreement, check_agreement
@@ -22,8 +23,6 @@ from xagents.version import __version__
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
     from xagents.export.policy import ExportedPolicy
-
-DESCRIPTION = 'policy.json'
 
 
 def export_team_policy(team: Any, policy: str | None, format: str = 'savedmodel', out: str | Path = '') -> Path:
@@ -104,7 +103,7 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         if not exact:  # then with the agent's own, coarser actions
             agreement = check_agreement(agent, run, batch, arrays, check.BFLOAT16_TOLERANCE, agent.acting_policy)
         description = {'format': format, 'file': wanted.file or '.', **describe_policy(agent, policy, agreement)}
-        (temporary / DESCRIPTION).write_text(json.dumps(description, indent=2, allow_nan=False) + '\n')
+        (temporary / EXPORT_DESCRIPTION).write_text(json.dumps(description, indent=2, allow_nan=False) + '\n')
         for path in (*temporary.rglob('*'), temporary):
             fsync(path)
         os.replace(temporary, folder)

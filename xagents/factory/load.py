@@ -27,6 +27,7 @@ from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, format_value
 from xagents.registry.agents import Entry, find_agent
 from xagents.replay.segments import SegmentStore
+from xagents.runs.header import describe_spaces
 from xagents.system.arrays import strip_prefix
 from xagents.system.file_names import CHECKPOINTS, CONFIG
 from xagents.system.modules import import_modules
@@ -71,7 +72,7 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Un
         except ValueError as error:
             if not changed:
                 raise
-            got = format_value(given[changed[0]])
+            got = f'{format_value(given[changed[0]])} ({describe_spaces(agent.envs)})'
             problem = f'got {got}, expected an environment that fits the networks of {path}'
             raise OptionError(changed[0], problem) from error
 

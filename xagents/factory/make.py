@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Never, Unpack
 
+import gymnasium
 import numpy as np
 
 from xagents.checkpoints import weight_files
@@ -18,7 +20,7 @@ from xagents.datasets.environments import check_fits, dataset_environment_option
 from xagents.datasets.reading import open_dataset
 from xagents.envs.create import ATARI_OPTIONS, as_envs, create_envs
 from xagents.envs.interface import Envs
-from xagents.envs.maker import find_maker
+from xagents.envs.maker import find_maker, load_wrapper
 from xagents.envs.multi_policy import MultiPolicyEnvs, create_multi_policy_envs
 from xagents.factory.defaults import read_saved_record, resolve_with_record
 from xagents.factory.teams import agents_by_policy, make_members, member_settings, split_policies
@@ -54,7 +56,11 @@ UNEVALUATED = 'nothing is evaluated, and the last weights are saved'
 
 
 def make(
-    agent_id: str, env: Any = None, *, weights: list[str] | None = None, **options: Unpack[MakeKeywords]
+    agent_id: str,
+    env: Any = None,
+    *positional: Never,
+    weights: list[str] | None = None,
+    **options: Unpack[MakeKeywords],
 ) -> BaseAgent:
     """Make an agent with its environments, networks and optimisers.
 
@@ -62,6 +68,7 @@ def make(
         agent_id: the agent's id, a key of `xagents.agents`.
         env: the id of an environment, a function that makes one, or existing environments that `as_envs` accepts. When
             not given, the environment saved with `weights`.
+        positional: none; further arguments have names.
         weights: paths of saved weights to load, one for each model. Options saved with the weights replace defaults.
         options: options of the environments, the networks, the agent and the run, by name. Values are checked before
             anything is built.
@@ -73,7 +80,23 @@ def make(
         OptionError: for an unknown option or an invalid value.
         ValueError: in one line, for any other wrong input.
     """
-    return plan_agent(agent_id, options if env is None else {'env': env, **options}, weights).build()
+    if positional:
+        problem = 'networks need no policy class' if str(env).endswith('Policy') else 'further arguments have names'
+        raise TypeError(
+            f'make: got {format_value(positional[0])} as a third argument, expected an agent and env: {problem}'
+        )
+    if not isinstance(agent_id, str):
+        name = getattr(agent_id, '__name__', type(agent_id).__name__)
+        raise TypeError(f"make: got {name}, expected a name: that of @xagents.register, or 'module:{name}'")
+    return plan_agent(agent_id, options if env is None else {'env': _name_of(env), **options}, weights).build()
+
+
+def _name_of(env: Any) -> Any:
+    """Return `module:Class` for a class that another process can import by this name, else the argument."""
+    if not (isinstance(env, type) and issubclass(env, gymnasium.Env)) or env.__module__ == '__main__':
+        return env
+    importable = getattr(sys.modules.get(env.__module__), env.__name__, None) is env
+    return f'{env.__module__}:{env.__name__}' if importable else env
 
 
 @dataclass
@@ -117,6 +140,8 @@ class AgentPlan:
         if isinstance(environment.env, str) and environment.vector != 'envpool':
             import_modules(environment.imports)  # those of saved weights, too
             find_maker(environment.env)
+        for wrapper in environment.wrapper or ():
+            load_wrapper(wrapper)
 
     def build(self) -> Any:
         """Make the agent.

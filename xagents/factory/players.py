@@ -20,6 +20,7 @@ from xagents.collecting.statistics import Statistics
 from xagents.collecting.trained_policy import EnvSpaces, TrainedPolicy, read_policy
 from xagents.envs.create import create_envs
 from xagents.envs.interface import Envs
+from xagents.envs.spaces import describe_space
 from xagents.evaluation import playing
 from xagents.factory.defaults import read_saved_record, resolve_with_record
 from xagents.factory.load import read_saved_options
@@ -155,6 +156,7 @@ def _make_player(
     env_spaces = EnvSpaces(envs.encoder.raw_space, envs.action_space)
     if env_spaces != trained.spaces:
         envs.close()
-        expected = f'expected an environment that fits the networks of {name}'
+        known = f'{describe_space(trained.spaces.observations)}, actions: {describe_space(trained.spaces.actions)}'
+        expected = f'expected an environment that fits the networks of {name}: observations: {known}'
         raise OptionError('env', f'got {format_value(envs.id)}, {expected}')
     return PolicyPlayer(entry.id, envs, trained, settings.agent.draw_seed(), record['counters']['steps'], creation)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xagents.checkpoints import weight_files
 from xagents.checkpoints.state_files import checkpoint_policy_files, find_checkpoint, is_checkpoint
-from xagents.checkpoints.status import check_run, is_group, is_run
+from xagents.checkpoints.status import check_run, is_export, is_group, is_run
 from xagents.collecting.trained_policy import TrainedPolicy, read_policy
 from xagents.options.errors import did_you_mean
 
@@ -32,6 +32,9 @@ def policy(path: str | os.PathLike[str], checkpoint: str | None = None) -> Train
         location = find_checkpoint(location, checkpoint or 'best') or location
     elif checkpoint is not None:
         raise ValueError(f'checkpoint: got {checkpoint} for {path}, expected a run directory as path')
+    if is_export(location):
+        problem = f'{path} is an exported policy, which its own runtime runs (docs/export.md)'
+        raise ValueError(f'{problem}, expected the run directory that it was exported from')
     files = checkpoint_policy_files(location) if location.is_dir() else weight_files.saved_policy_files(str(location))
     if files is not None:
         return read_policy(*files)

@@ -164,7 +164,8 @@ def format_number(value: float, precision: int) -> str:
     if not math.isfinite(value):
         return 'none'
     text = f'{value:.{precision}f}'
-    return text.rstrip('0').rstrip('.') if '.' in text else text
+    text = text.rstrip('0').rstrip('.') if '.' in text else text
+    return '0' if text == '-0' else text
 
 
 def shown_best(mean: float, best: float) -> float:

@@ -39,7 +39,7 @@ def plan_from_model(model: keras.Model) -> NetworkPlan:
     """
     reason = _unsupported(model)
     if reason:
-        raise ValueError(f'model: {reason}, expected one input and supported layers (see plan_from_model)')
+        raise ValueError(f'model: {reason}, expected one input and the layers in docs/policy.md')
     offsets, size = {}, 0
     for variable in model.trainable_variables:
         offsets[id(variable)] = size

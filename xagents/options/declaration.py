@@ -91,7 +91,8 @@ class Option:
             raise OptionError(self.name, f'got nothing, expected {self.expected}')
         if self.type is dict:
             if not isinstance(value, Mapping):
-                raise self._value_error(value)
+                got = f'got {format_value(value)}'
+                raise OptionError(self.name, f'{got}, expected a dict, or key=value pairs on the command line')
             return dict(value)
         if not self.is_list:
             return self._check_one(value)

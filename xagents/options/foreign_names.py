@@ -21,8 +21,11 @@ _OPTIONS = {
     'epsilon_end': 'exploration_final_eps',
     'epsilon_start': 'exploration_initial_eps',
     'episodes': 'n_eval_episodes num_episodes',
+    'eval_episodes': 'n_eval_episodes',
+    'eval_frequency': 'eval_freq',
     'explorers': 'num_env_runners num_workers',
     'gamma': 'discount',
+    'greedy': 'deterministic',
     'grad_norm': 'max_grad_norm',
     'lam': 'gae_lambda lambda lambda_',
     'learning_starts': 'random_steps warmup warmup_steps',
@@ -75,11 +78,20 @@ _AGENTS = {
 # attributes of agents and of the package here, and what other libraries call them
 _ATTRIBUTES = {
     'agent.act(observations)': 'compute_actions compute_single_action',
-    'agent.envs': 'get_env',
+    'agent.envs': 'env get_env',
+    'agent.envs.action_space': 'action_space',
+    'agent.envs.observation_space': 'observation_space',
     'agent.evaluate(episodes=…)': 'evaluate_policy',
     'agent.fit(max_steps=…)': 'learn',
     'agent.save(directory), which includes the replay buffer': 'save_replay_buffer',
+    'agent.lr': 'learning_rate',
+    'agent.state()': 'get_parameters',
     'agent.steps': 'num_timesteps',
+    'her=True in xagents.make': 'HerReplayBuffer',
+    'a stage, as in agent.recipe().after': 'BaseCallback',
+    'run_dir=… in agent.fit': 'CheckpointCallback Monitor',
+    'target_reward=… in agent.fit': 'StopTrainingOnRewardThreshold',
+    'seed=… in xagents.make': 'set_random_seed',
     'normalize_obs=True and normalize_reward=True in xagents.make': 'VecNormalize',
     'n_envs=… in xagents.make': 'make_vec_env DummyVecEnv',
     "n_envs=… and vector='async' in xagents.make": 'SubprocVecEnv',
@@ -103,6 +115,9 @@ def _by_foreign_name(table: dict[str, str]) -> dict[str, list[str]]:
 _DEVICE = 'TensorFlow uses a GPU if it finds one'
 _NOTES = {
     'verbose': 'runs show their progress, quiet turns it off',
+    'clip_obs': 'normalised observations are clipped to 10',
+    'clip_reward': 'normalised rewards are clipped to 10',
+    'progress_bar': 'runs show their progress, quiet turns it off',
     **dict.fromkeys(('callback', 'callbacks'), 'a stage sees each iteration: see stages'),
     **dict.fromkeys(('cuda', 'device', 'no_cuda', 'num_gpus'), _DEVICE),
 }
@@ -122,8 +137,9 @@ def option_hint(name: str, known: Iterable[str]) -> str:
     if _plain(name) in _NOTES:
         return f' ({_NOTES[_plain(name)]})'
     if _plain(name) in FOREIGN_OPTIONS:
-        here = ' or '.join('--' + one.replace('_', '-') for one in FOREIGN_OPTIONS[_plain(name)])
-        return foreign_hint(name, names) or f', nor is {here}, as other agents call it here'
+        ours = FOREIGN_OPTIONS[_plain(name)]
+        here = ' or '.join('--' + one.replace('_', '-') if name.startswith('-') else one for one in ours)
+        return foreign_hint(name, names) or f'; other agents have {here} for it'
     # dashes would make all flags similar
     plain = {_plain(one): one for one in names}
     found = nearest(_plain(name), plain, cutoff=0.7)
@@ -147,6 +163,8 @@ def attribute_hint(name: str) -> str:
 
 def agent_hint(name: str, known: Iterable[str]) -> str:
     """Return a hint at the agent nearest to an agent of other libraries, else at the most similar name."""
+    if name.lower().endswith('policy'):
+        return '; the first argument is the agent, and --net sets the widths of its network'
     own = FOREIGN_AGENTS.get(name.lower().replace('-', '').replace('_', ''))
     return did_you_mean(name.lower(), known) if own is None else f'; the nearest to {name} is {own}'
 

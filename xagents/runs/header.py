@@ -30,11 +30,12 @@ def header_lines(agent_id: str, env: str, n_envs: int, seed: int, options: RunOp
 def space_lines(envs: Any) -> list[str]:
     """Return the spaces of environments in one line, or in one line for each policy."""
     if not hasattr(envs, 'parts'):
-        return [f'Observations: {_describe_spaces(envs)}']
-    return [f'{name}: observations {_describe_spaces(part)}' for name, part in envs.parts.items()]
+        return [f'Observations: {describe_spaces(envs)}']
+    return [f'{name}: observations {describe_spaces(part)}' for name, part in envs.parts.items()]
 
 
-def _describe_spaces(envs: Envs) -> str:
+def describe_spaces(envs: Envs) -> str:
+    """Return the spaces of one environment in short form."""
     return f'{describe_space(envs.encoder.raw_space)}, actions: {describe_space(envs.action_space)}'
 
 

@@ -103,8 +103,8 @@ def _next_lines(run: Run) -> list[str]:
         longer = {'steps': f' --max-steps {2 * (options.max_steps or 0)}'}
         longer['time'] = f' --max-time {math.ceil(2 * (options.max_time or 0))}'
         resume = f'train --resume {name}{longer[run.stop_reason]}' if run.stop_reason in longer else ''
-        show = '--render' if has_display() else '--video-dir video'
-        play = f'play --run-dir {name} {show}{" --stochastic" if run.needs_sampling else ""}'
+        show = ' --render' if has_display() else ' --video-dir video' if run.agent.envs.draws_pictures else ''
+        play = f'play --run-dir {name}{show}{" --stochastic" if run.needs_sampling else ""}'
         commands = [play, f'plot --run-dir {name}', resume or f'evaluate --run-dir {name}']
         if run.needs_sampling:  # the summary has a line about it, and at most eight
             del commands[1]

@@ -6,13 +6,16 @@ import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from xagents.options.errors import OptionError, format_value
 from xagents.pipeline.context import Context, Stage, Stream
 from xagents.pipeline.recipe import Recipe, stage
 
 # contexts that a stage may take before it yields one
 MAX_KEPT = 100
-Shapes = Mapping[str, tuple[int, ...]]
+# shape and dtype of each array by name
+Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype]]
 
 
 def with_stage_checks(recipe: Recipe, names: Iterable[str]) -> Recipe:
@@ -52,6 +55,8 @@ def _checks_around(name: str) -> tuple[Stage, Stage]:
         nonlocal kept
         for ctx in stream:
             kept = 0
+            if not (isinstance(ctx.batch, dict) and isinstance(ctx.logs, dict)):
+                raise OptionError('stages', f'stage {name}: ctx.batch and ctx.logs must stay dicts')
             _check_log(name, ctx.logs)
             present = _shapes(ctx.batch)
             if present != seen:
@@ -79,24 +84,30 @@ def _rollouts(batch: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
 def _shapes(batch: Mapping[str, Any]) -> dict[str, Shapes]:
     """Return the shapes of the arrays of each policy by name; the name of a single policy is ''."""
     return {
-        policy: {n: x.shape for n, x in part.items() if hasattr(x, 'shape')}
+        policy: {n: (tuple(x.shape), np.dtype(x.dtype)) for n, x in part.items() if isinstance(x, np.ndarray)}
         for policy, part in _rollouts(batch).items()
     }
 
 
 def _compare(name: str, before: Shapes, after: Shapes) -> None:
-    """Raise OptionError if a stage has changed the shapes of some columns.
+    """Raise OptionError if a stage has changed the types or the shapes of some columns.
 
     A stage may replace a rollout by one with other numbers of steps or environments, and a batch by another kind of
     batch, which has other columns.
     """
-    changed = [column for column, shape in before.items() if column in after and after[column] != shape]
-    if not changed or before.keys() - after.keys():
+    for column, (_, dtype) in before.items():
+        kinds = dtype.kind if column == 'actions' else 'fiub'
+        if column in after and after[column][1].kind not in kinds:
+            problem = f'got {column} of {after[column][1]}, expected {dtype} as before it'
+            raise OptionError('stages', f'stage {name}: {problem}')
+    old, new = ({column: shape for column, (shape, _) in shapes.items()} for shapes in (before, after))
+    changed = [column for column, shape in old.items() if column in new and new[column] != shape]
+    if not changed or old.keys() - new.keys():
         return
-    resized = {_resized(before[column], after[column]) for column in before if before[column][1:]}
+    resized = {_resized(old[column], new[column]) for column in old if old[column][1:]}
     if len(resized) > 1 or None in resized:
         column = changed[0]
-        got, expected = _text(after[column]), _text(before[column])
+        got, expected = _text(new[column]), _text(old[column])
         raise OptionError('stages', f'stage {name}: got {column} of shape {got}, expected {expected} as before it')
 
 

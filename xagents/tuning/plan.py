@@ -144,8 +144,9 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
         ranges |= {name: r for name, r in found.items() if name not in fixed_for_members}
     if tune.population is not None:
         _check_members(entry, tune, given, {**fixed, **ranges})
-    if tune.population and not ranges:
-        raise OptionError('population', 'nothing is searched: give an option several values, or --search')
+    if not ranges:
+        name = 'search' if tune.population is None else 'population'
+        raise OptionError(name, 'nothing is searched: give an option several values, or --search')
     wanted = {**_defaults(known), **base}
     first = {name: r.nearest(wanted.get(name)) for name, r in ranges.items()}
     fixed = {**defaults.effective_options(base, ranges, known), **fixed}

@@ -21,8 +21,7 @@ def opening_line(planned: TuningPlan, study: optuna.Study) -> str:
     ended = sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
     where = f' in {mask_password(planned.tune.storage)}' if planned.tune.storage else ', in memory'
     begun = f'continued after {ended} trial{"s" * (ended != 1)}' if ended else 'new'
-    nothing = '' if planned.ranges else '; nothing is searched: give an option several values, or --search'
-    return f'Study {study.study_name}{where}: {begun}{nothing}'
+    return f'Study {study.study_name}{where}: {begun}'
 
 
 def print_summary(call: TrialRunner, command: str) -> None:
