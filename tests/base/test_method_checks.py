@@ -1,6 +1,7 @@
 """Wrong results of methods that a user overrides: each is one line with the name of the method."""
 
 import dataclasses
+import decimal
 import functools
 
 import numpy as np
@@ -10,7 +11,6 @@ import tensorflow as tf
 import xagents
 from xagents.a2c.agent import A2C
 from xagents.a2c.cli import A2COptions
-from xagents.base.agent import BaseAgent
 from xagents.base.method_checks import check_results
 from xagents.dqn.agent import DQN
 from xagents.options.declaration import option
@@ -29,12 +29,14 @@ def registry(monkeypatch):
 
 OBSERVATIONS = np.zeros((3, 4), np.float32)
 METHODS = {
+    'advantages': (np.zeros(3), (np.zeros(4), np.zeros(3)), r'expected the values \[T \+ 1, N\] and the advantages'),
     'collect': (None, {'rewards': OBSERVATIONS}, 'returned None, expected a rollout'),
     'learn': (3, {}, 'returned int, expected a dict of metrics'),
     'next_values': (np.zeros((3, 1)), np.zeros(3), r'of shape \[3, 1\], expected one value for each .* \[3\]'),
     'output_units': ([1], {'q': 1}, 'returned list, expected a dict'),
     'parts': ({'n': 3}, {'n': np.zeros(3)}, "expected a NumPy array, or an object with .* name 'n'"),
     'policy': (np.zeros(3), {'actions': np.zeros(3)}, r'returned ndarray of shape \[3\], expected a dict with'),
+    'q_values': (np.zeros(3), np.zeros((3, 2)), r'of shape \[3\], expected action values of shape \[B, n\]'),
     'policy_loss': (np.zeros(3), np.zeros(()), r'of shape \[3\], expected a scalar loss'),
 }
 
@@ -51,6 +53,24 @@ def test_a_wrong_result_names_its_method(name):
     with pytest.raises(TypeError, match=f'^Mine.{name} .*{message}'):
         made(wrong)(OBSERVATIONS)
     assert made(right)(OBSERVATIONS) is right
+
+
+def test_a_metric_that_is_no_number_names_learn():
+    owner = type('Mine', (), {'learn': lambda self, batch: batch})
+    check_results(owner)
+    for wrong in ([1, 2], None, 'abc', np.array('abc'), np.zeros(1)):
+        with pytest.raises(TypeError, match=r"Mine\.learn returned dict, expected a number as 'a', not"):
+            owner().learn({'a': wrong})
+    right = {'a': 1, 'b': np.float32(2), 'c': tf.zeros(()), 'd': decimal.Decimal(1), 'e': tf.Variable(1.0)}
+    assert owner().learn(right) is right and owner().learn(None) is None
+
+
+def test_values_of_unknown_shape_are_accepted():
+    owner = type(
+        'Mine', (), {'next_values': lambda self, x: tf.numpy_function(lambda: np.zeros(3, np.float32), [], tf.float32)}
+    )
+    check_results(owner)
+    tf.function(owner().next_values).get_concrete_function(OBSERVATIONS)
 
 
 def test_a_class_method_stays_one():
@@ -136,7 +156,6 @@ def test_an_option_of_every_agent_keeps_its_type():
     for declaration, message in (({'at_last': 0}, 'at_last=, .*at_least'), ({'tune': 'uniform'}, 'tune: got uniform')):
         with pytest.raises(TypeError, match=message):
             option(1, 'help', **declaration)
-    assert BaseAgent.learn.__name__ == 'learn'
 
 
 class Entropic(PPO):

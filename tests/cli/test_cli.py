@@ -340,7 +340,9 @@ def test_plot_draws_the_histories(folder):
 def without_line(result):
     """Return exit code, output and error without the line of this file that raised the error, which a crash names."""
     code, out, error = result
-    return code, out, re.sub(rf'{os.path.basename(__file__)}, line \d+; ', '', error) if code == 1 else error
+    without, found = re.subn(rf'{os.path.basename(__file__)}, line \d+; ', '', error)
+    assert found == (code == 1), error
+    return code, out, without
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -573,3 +574,46 @@ def test_a_script_without_a_main_guard_is_told_what_to_write(tmp_path):
     said = done.stderr.strip().splitlines()
     assert said[-1].endswith("expected the script's calls below the line: if __name__ == '__main__':")
     assert done.returncode == 1 and 'RuntimeError' not in done.stderr and done.stderr.count('Traceback') == 1
+
+
+class Old(gymnasium.Env):
+    """An environment whose results have the form that a test gives."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+    returned: ClassVar[dict] = {}
+    right: ClassVar[dict] = {'reset': (np.zeros(2), {}), 'step': (np.zeros(2), 1.0, False, False, {})}
+
+    def reset(self, *, seed=None, options=None):
+        return {**self.right, **self.returned}['reset']
+
+    def step(self, action):
+        return {**self.right, **self.returned}['step']
+
+
+@pytest.mark.parametrize(
+    ('returned', 'message'),
+    [
+        ({'reset': np.zeros(2)}, r'Old.reset returned ndarray of shape \[2\], expected observation and info'),
+        ({'reset': (np.zeros(3), {})}, r'Old.reset returned an observation of shape \[3\], expected \[2\], as its'),
+        ({'step': (np.zeros(2), 1.0, True, {})}, r'Old.step returned a tuple of 4, expected observation, reward, ter'),
+        ({'step': (np.zeros(2), None, True, False, {})}, 'Old.step returned the reward None, expected a number'),
+        ({'step': (np.zeros(1), 1.0, True, False, {})}, r'Old.step returned an observation of shape \[1\]'),
+    ],
+)
+def test_results_of_another_form_name_the_method(returned, message, monkeypatch):
+    monkeypatch.setattr(Old, 'returned', returned)
+    envs = create_envs(Old, 1)
+    with pytest.raises(OptionError, match=f'env: {message}'):
+        envs.reset(1)
+        envs.step(np.zeros(1, np.int64))
+
+
+def test_what_a_class_of_environments_lacks_is_named():
+    class Sized(Old):
+        def __init__(self, size, colour):
+            pass
+
+    with pytest.raises(OptionError, match=r'env_kwargs: Sized lacks arguments, expected size=VALUE colour=VALUE'):
+        create_envs(Sized, 1)
+    with pytest.raises(OptionError, match=r'env: Spaceless has no action_space, expected a space of gymnasium'):
+        create_envs(type('Spaceless', (Old,), {'action_space': None}), 1)

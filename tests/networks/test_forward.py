@@ -171,7 +171,7 @@ def unsupported_models():
 @pytest.mark.parametrize(('name', 'model'), unsupported_models(), ids=lambda x: x if isinstance(x, str) else '')
 def test_what_has_no_mirror_says_so(name, model):
     assert not has_plan(model)
-    with pytest.raises(ValueError, match='expected one input and the layers in docs/policy.md'):
+    with pytest.raises(ValueError, match=r'expected one input and the layers in docs/policy\.md'):
         plan_from_model(model)
 
 

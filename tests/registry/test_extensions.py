@@ -363,7 +363,8 @@ def test_what_is_no_network_is_refused(tmp_path, monkeypatch):
     refused('model: got inputs [(1,)] and outputs [9, 9], expected', make, 'ppo', model='wide')
     refused('network: a got a int, expected a path', xagents.register_network, 'a', 3)
     refused('must have the arguments input_shape and output_units', xagents.register_network, 'a', lambda shape: None)
-    refused('model: there is no file wid, expected a .cfg file or one of broken, none, wide', make, 'ppo', model='wid')
+    known = 'expected a .cfg file or one of broken, none, wide, or module:function'
+    refused(f'model: there is no file wid, {known}', make, 'ppo', model='wid')
     (tmp_path / 'wide').write_text('[nonsense]\n')
     refused('model: wide: section: got', make, 'ppo', model='wide')  # a file wins
 
@@ -575,6 +576,7 @@ def test_modules_are_imported_before_names_are_resolved(mine, without_xla, capsy
     mine()
     assert execute('evaluate', '--run-dir', 'run', '--episodes', '1') == 0, capsys.readouterr()
     mine()
+    assert execute('train', 'named', '--import', 'mine') == 0 and 'named, with a name' in capsys.readouterr().out
     agent = xagents.load('run')
     assert agent.id == 'named' and agent.envs.id == 'Mine-v0'
     agent.close()

@@ -112,6 +112,29 @@ def test_the_remaining_time_is_that_until_the_first_end(options, done, eta):
     assert console._progress_of(Context(steps=200, seconds=4.0)) == (done, eta)
 
 
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch):
+    monkeypatch.setenv('FORCE_COLOR', '1')  # rich takes it for a terminal
+    monkeypatch.setenv('TERM', 'xterm')
+    assert Console(quiet=False).has_bar
+    monkeypatch.setenv('TERM', 'dumb')
+    assert not Console(quiet=False).has_bar
+
+
+@pytest.mark.parametrize('sampled', [True, False])
+def test_a_run_ends_with_at_most_eight_lines(sampled, monkeypatch, tmp_path, capsys):
+    """The longest summary: two lines about speed, the comparison of weights, and the commands."""
+    agent = on_cartpole(n_envs=2)
+    monkeypatch.setattr(reporting, 'MIN_SECONDS_FOR_HINT', -1.0)
+    monkeypatch.setattr(saving, '_play_greedily', lambda *arguments: -100.0 if sampled else 500.0)
+    agent.fit(max_steps=2_000, run_dir=str(tmp_path / 'run'), quiet=False, final_episodes=10)
+    lines = capsys.readouterr().out.splitlines()
+    (begin,) = [i for i, line in enumerate(lines) if line.startswith('Greedy mean')]
+    summary = lines[begin:]
+    assert len(summary) == 8 and summary[-1] == 'Maximum steps exceeded', summary
+    assert any('train --resume' in line for line in summary)
+    assert any('--stochastic' in line for line in summary) == sampled
+
+
 def test_the_final_evaluation_ends_at_max_time_and_training_leaves_time_for_it(monkeypatch, tmp_path, capsys):
     agent = on_cartpole(checkpoints=[str(tmp_path / 'a.tf')], quiet=False)
     run = agent.begin(max_time=100.0)

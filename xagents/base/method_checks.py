@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from xagents.system.values import describe
+from xagents.system.values import describe, is_number, sizes_of
 
 Check = Callable[[Any, tuple[Any, ...]], str]
 
@@ -38,15 +38,25 @@ def _checked(name: str, method: Callable[..., Any], check: Check) -> Callable[..
 
 def _values(result: Any, arguments: tuple[Any, ...]) -> str:
     """Expect one value for each observation of the first argument."""
-    shape = getattr(result, 'shape', None)
-    n = getattr(arguments[0], 'shape', [None])[0] if arguments else None
-    if shape is not None and len(shape) == 1 and (None in (n, shape[0]) or n == shape[0]):
+    sizes, n = sizes_of(result), (sizes_of(arguments[0]) or [None])[0] if arguments else None
+    known = hasattr(result, 'shape')
+    if known and (sizes is None or (len(sizes) == 1 and (None in (n, sizes[0]) or n == sizes[0]))):
         return ''
     return 'one value for each observation, of shape ' + ('[B]' if n is None else f'[{n}]')
 
 
+def _two_tensors(result: Any, arguments: tuple[Any, ...]) -> str:
+    is_pair = isinstance(result, tuple | list) and len(result) == 2
+    return '' if is_pair else 'the values [T + 1, N] and the advantages [T, N]'
+
+
+def _value_table(result: Any, arguments: tuple[Any, ...]) -> str:
+    sizes = sizes_of(result)
+    return '' if hasattr(result, 'shape') and (sizes is None or len(sizes) == 2) else 'action values of shape [B, n]'
+
+
 def _scalar(result: Any, arguments: tuple[Any, ...]) -> str:
-    return '' if getattr(result, 'shape', None) is not None and len(result.shape) == 0 else 'a scalar loss'
+    return '' if hasattr(result, 'shape') and not sizes_of(result) else 'a scalar loss'
 
 
 def _mapping(result: Any, arguments: tuple[Any, ...]) -> str:
@@ -62,7 +72,10 @@ def _actions(result: Any, arguments: tuple[Any, ...]) -> str:
 
 
 def _logs(result: Any, arguments: tuple[Any, ...]) -> str:
-    return '' if result is None or isinstance(result, Mapping) else 'a dict of metrics by name'
+    if result is not None and not isinstance(result, Mapping):
+        return 'a dict of metrics by name'
+    wrong = [name for name, value in (result or {}).items() if not is_number(value)]
+    return f'a number as {wrong[0]!r}, not {describe(result[wrong[0]])}' if result and wrong else ''
 
 
 def _parts(result: Any, arguments: tuple[Any, ...]) -> str:
@@ -76,6 +89,7 @@ def _parts(result: Any, arguments: tuple[Any, ...]) -> str:
 
 
 _CHECKS: dict[str, Check] = {
+    'advantages': _two_tensors,
     'collect': _rollout,
     'learn': _logs,
     'next_values': _values,
@@ -83,4 +97,5 @@ _CHECKS: dict[str, Check] = {
     'parts': _parts,
     'policy': _actions,
     'policy_loss': _scalar,
+    'q_values': _value_table,
 }

@@ -35,7 +35,8 @@ class MethodPolicy(Policy):
     def __init__(self, agent: Any, base: Policy):
         self._agent, self._base = agent, base
         self.network, self.columns, self.exploration = agent.actor, base.columns, base.exploration
-        self.noise_repeat, self._checked = base.noise_repeat, False
+        self.noise_repeat = base.noise_repeat
+        self._checked: set[bool] = set()
         parameters = inspect.signature(agent.policy).parameters
         self._accepted = None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else frozenset(parameters)
 
@@ -50,9 +51,9 @@ class MethodPolicy(Policy):
                 noise = self.exploration(noise, valid)
         others = {k: v for k, v in schedule.items() if k != 'noise' and (self._accepted is None or k in self._accepted)}
         columns = self._agent.policy(observations, noise, **others)
-        if not self._checked:
+        if (noise is None) not in self._checked:  # greedy and sampled actions may come from different lines
             self._check_actions(columns['actions'], len(observations))
-            self._checked = True
+            self._checked.add(noise is None)
         return columns
 
     def _check_actions(self, actions: Any, n: int) -> None:

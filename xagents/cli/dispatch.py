@@ -256,7 +256,8 @@ def _fail(error: Exception, command: Command | None, arguments: Sequence[str], c
 
 def _user_line(error: Exception) -> str:
     """Return file and line of the user's own code that raised an error, or an empty text."""
-    installed = [*sysconfig.get_paths().values(), os.path.dirname(os.path.dirname(__file__))]
+    folders = [*sysconfig.get_paths().values(), os.path.dirname(os.path.dirname(__file__))]
+    installed = [folder.rstrip(os.sep) + os.sep for folder in folders]
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((*installed, '<'))]
     return f'{os.path.basename(own[-1].filename)}, line {own[-1].lineno}' if own else ''

@@ -111,7 +111,11 @@ class EnvMaker:
             self._refuse(error)
         if is_pettingzoo_env(env):
             return self._make_adapter(env)
-        if not isinstance(env, gymnasium.Env):
+        if isinstance(env, gymnasium.Env):
+            for name in ('observation_space', 'action_space'):
+                if not isinstance(getattr(env, name, None), gymnasium.Space):
+                    raise OptionError('env', f'{self.name} has no {name}, expected a space of gymnasium.spaces')
+        else:
             what = 'a PettingZoo environment' if isinstance(self.source, PettingZooMaker) else 'a gymnasium.Env'
             raise OptionError('env', f'{self.name} made a {type(env).__name__}, expected {what}')
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
@@ -142,6 +146,11 @@ class EnvMaker:
             known = [name for name in found if name not in ('self', 'kwargs', 'render_mode')]
             hint = f', expected {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
             raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{hint}') from error
+        if isinstance(error, TypeError) and (
+            needed := re.search(r'missing \d+ required .*?arguments?: (.*)', str(error))
+        ):
+            pairs = ' '.join(f'{name}=VALUE' for name in re.findall(r"'(\w+)'", needed[1]))
+            raise OptionError('env_kwargs', f'{self.name} lacks arguments, expected {pairs}') from error
         expected = isinstance(error, ImportError | gymnasium.error.Error | OptionError)
         if expected or isinstance(self.source, PettingZooMaker):
             raise OptionError('env', f'{self.name} cannot be made: {one_line(error)}') from error

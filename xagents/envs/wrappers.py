@@ -13,6 +13,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from xagents.options.errors import OptionError, format_value
+from xagents.system.values import describe, is_number
+
 # The key of an episode's report in an info: float64 [3] of reward, length and success (NaN if not reported).
 REPORT = 'xagents_episode'
 # the keys of success in infos; the first one present counts
@@ -24,6 +27,8 @@ Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 class RawReward(gymnasium.Wrapper):
     """A wrapper that sums the environment's own rewards before any wrapper changes them.
 
+    It also checks the results of the first reset and the first step, which no other class may do for a class of users.
+
     Attributes:
         total: the sum of rewards since the last reset.
         previous: the sum of rewards of the episode before.
@@ -34,18 +39,40 @@ class RawReward(gymnasium.Wrapper):
         super().__init__(env)
         self.total = self.previous = 0.0
         self.resets = 0
+        self._has_stepped = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and the sum of rewards."""
         self.previous, self.total = self.total, 0.0
         self.resets += 1
-        return self.env.reset(seed=seed, options=options)
+        result = self.env.reset(seed=seed, options=options)
+        if self.resets == 1:
+            self._check(result, 'reset', 2, 'observation and info')
+        return result
 
     def step(self, action: Any) -> Step:
         """Step the environment and add the reward."""
         result = self.env.step(action)
+        if not self._has_stepped:
+            self._check(result, 'step', 5, 'observation, reward, terminated, truncated and info')
+            self._has_stepped = True
         self.total += float(result[1])
         return cast(Step, result)
+
+    def _check(self, result: Any, method: str, length: int, names: str) -> None:
+        """Raise OptionError if the first result of a method of the environment has another form than Gymnasium's."""
+        name, space = f'{type(self.env.unwrapped).__name__}.{method}', self.env.observation_space
+        if not (isinstance(result, tuple) and len(result) == length and isinstance(result[-1], Mapping)):
+            got = f'a tuple of {len(result)}' if isinstance(result, tuple) else describe(result)
+            raise OptionError('env', f'{name} returned {got}, expected {names}')
+        shape = np.shape(result[0]) if isinstance(space, spaces.Box) else None
+        if shape is not None and shape != space.shape:
+            got = f'an observation of shape {list(shape)}'
+            raise OptionError(
+                'env', f'{name} returned {got}, expected {list(space.shape or ())}, as its observation_space'
+            )
+        if length == 5 and not is_number(result[1]):
+            raise OptionError('env', f'{name} returned the reward {format_value(result[1])}, expected a number')
 
 
 class EpisodicLife(gymnasium.Wrapper):

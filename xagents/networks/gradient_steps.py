@@ -15,7 +15,7 @@ from xagents.networks.programs import in_bfloat16
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions, OnPolicyOptions
 from xagents.options.errors import OptionError
-from xagents.system.values import describe
+from xagents.system.values import describe, sizes_of
 
 
 def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | None:
@@ -238,6 +238,9 @@ def check_metrics(metrics: Any, names: Sequence[str]) -> None:
         got = f'without {", ".join(missing)}' if missing else f'with {", ".join(unknown)}'
         declared = f'{", ".join(names)} (METRICS; of a minibatch of PPO, MINIBATCH_METRICS)'
         raise TypeError(f'the update returned metrics {got}, expected the declared names: {declared}')
+    for name, value in metrics.items():
+        if sizes_of(value):
+            raise TypeError(f'the update returned the metric {name} as a {describe(value)}, expected a scalar')
 
 
 def _metrics_and_errors(result: Any, shape: Sequence[int]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:

@@ -114,8 +114,9 @@ def read_network(value: str, option: str) -> NetworkDescription | NetworkFunctio
         found = network_registry.find(value, option)
         if found is None:
             names = ', '.join(network_registry.names())
-            expected = f', expected a .cfg file{f", one of {names}" if names else ""} or module:function'
-            expected += "; --import MODULE registers a module's networks"
+            known = f' or one of {names}' if names else ''
+            own = "; --import MODULE registers a module's networks"
+            expected = f', expected a .cfg file{known}, or module:function{own}'
             raise OptionError(option, f'there is no file {value}{expected}')
         if isinstance(found, NetworkFunction):
             return found

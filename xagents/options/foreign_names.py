@@ -112,13 +112,13 @@ def _by_foreign_name(table: dict[str, str]) -> dict[str, list[str]]:
 
 
 # names whose meaning differs from that of the nearest option here
-_DEVICE = 'TensorFlow uses a GPU if it finds one'
+_DEVICE = 'TensorFlow uses a GPU if it finds one; the variable CUDA_VISIBLE_DEVICES=-1 hides it'
 _NOTES = {
     'verbose': 'runs show their progress, quiet turns it off',
     'clip_obs': 'normalised observations are clipped to 10',
     'clip_reward': 'normalised rewards are clipped to 10',
     'progress_bar': 'runs show their progress, quiet turns it off',
-    **dict.fromkeys(('callback', 'callbacks'), 'a stage sees each iteration: see stages'),
+    **dict.fromkeys(('callback', 'callbacks'), 'a stage sees each iteration: docs/recipes.md'),
     **dict.fromkeys(('cuda', 'device', 'no_cuda', 'num_gpus'), _DEVICE),
 }
 FOREIGN_ATTRIBUTES = {name: ours for ours, text in _ATTRIBUTES.items() for name in text.split()}

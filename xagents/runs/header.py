@@ -55,5 +55,5 @@ def _end_line(options: RunOptions) -> str:
     if options.max_steps is not None:
         ends.append(f'{options.max_steps} steps')
     if options.max_time is not None:
-        ends.append(f'{format_number(options.max_time, 1)} seconds')
+        ends.append(f'{format_number(options.max_time, 1)} second{"s" * (options.max_time != 1)}')
     return f'Stops at {" or ".join(ends)}' if ends else ''

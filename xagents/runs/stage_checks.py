@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from xagents.options.errors import OptionError, format_value
 from xagents.pipeline.context import Context, Stage, Stream
 from xagents.pipeline.recipe import Recipe, stage
+from xagents.system.values import is_number
 
 # contexts that a stage may take before it yields one
 MAX_KEPT = 100
@@ -39,15 +39,16 @@ def _checks_around(name: str) -> tuple[Stage, Stage]:
     A stage that yields nothing would keep the run from ever reaching its end.
     """
     seen: dict[str, Shapes] = {}
+    logged: dict[str, Any] = {}
     kept = 0  # consecutive contexts that the stage has not yielded
 
     @stage
     def before(stream: Stream) -> Iterator[Context]:
-        nonlocal seen, kept
+        nonlocal seen, logged, kept
         for ctx in stream:
             if kept == MAX_KEPT:
                 raise OptionError('stages', f'{name} yields no context, expected `yield ctx` for each context it takes')
-            seen, kept = _shapes(ctx.batch), kept + 1
+            seen, logged, kept = _shapes(ctx.batch), dict(ctx.logs), kept + 1
             yield ctx
 
     @stage
@@ -57,7 +58,7 @@ def _checks_around(name: str) -> tuple[Stage, Stage]:
             kept = 0
             if not (isinstance(ctx.batch, dict) and isinstance(ctx.logs, dict)):
                 raise OptionError('stages', f'stage {name}: ctx.batch and ctx.logs must stay dicts')
-            _check_log(name, ctx.logs)
+            _check_log(name, {key: x for key, x in ctx.logs.items() if key not in logged or x is not logged[key]})
             present = _shapes(ctx.batch)
             if present != seen:
                 for policy in seen.keys() & present.keys():
@@ -70,8 +71,7 @@ def _checks_around(name: str) -> tuple[Stage, Stage]:
 def _check_log(name: str, logs: Mapping[str, Any]) -> None:
     """Raise OptionError if a stage has logged a value that is no number."""
     for key, value in logs.items():
-        is_scalar = isinstance(value, numbers.Real) or getattr(value, 'ndim', None) == 0
-        if not is_scalar:
+        if not is_number(value):
             got = f'got ctx.logs[{key!r}] = {format_value(value)}'
             raise OptionError('stages', f'stage {name}: {got}, expected a number')
 

@@ -210,7 +210,8 @@ def _learned(run: Run, ctx: Context, batch: Mapping[str, Any]) -> dict[str, floa
         if column not in ROLLOUT_COLUMNS or column in batch:
             raise
         expected = f'expected the columns of a rollout: {", ".join(ROLLOUT_COLUMNS)}'
-        raise ValueError(f'learn got a batch without {column}, {expected}') from missing
+        after = f' after the stages {", ".join(run.stages_before_learning)}' if run.stages_before_learning else ''
+        raise ValueError(f'learn got a batch without {column}{after}, {expected}') from missing
     if metrics.get('stats/refused') and run.options.on_nan == 'stop':
         what, env = find_nonfinite(batch, run.agent.output_models)
         error = NotFiniteError(what, env=env, step=ctx.steps)

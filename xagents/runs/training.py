@@ -278,7 +278,8 @@ def check_recipe(recipe: Any, agent: LearningAgent, overlap: bool) -> Recipe:
         OptionError: if the run overlaps and the recipe has no stage `overlap`.
     """
     if not isinstance(recipe, Recipe):
-        raise TypeError(f'recipe: got {type(recipe).__name__}, expected a Recipe, such as agent.recipe()')
+        hint = '; a number of steps is max_steps=…' if isinstance(recipe, int | float) else ''
+        raise TypeError(f'recipe: got {type(recipe).__name__}, expected a Recipe, such as agent.recipe(){hint}')
     if recipe.agent not in (None, agent):
         raise ValueError('recipe: got the recipe of another agent, expected one from recipe() of this agent')
     if overlap and 'overlap' not in recipe.names:

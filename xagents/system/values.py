@@ -34,11 +34,24 @@ def to_plain_value(value: Any, finite: bool = False) -> Any:
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a value is one number: of Python, or an array or tensor without axes."""
+    if isinstance(value, str | bytes) or not hasattr(value, '__float__'):
+        return False
+    return not hasattr(value, 'shape') or (sizes_of(value) == [] and not str(value.dtype).startswith(('<U', 'object')))
+
+
+def sizes_of(value: Any) -> list[int | None] | None:
+    """Return the sizes of the axes of an array or a tensor, None for unknown ones; None if their number is unknown."""
+    shape = getattr(value, 'shape', None)
+    return None if shape is None or getattr(shape, 'rank', 0) is None else list(shape)
+
+
 def describe(value: Any) -> str:
     """Return the type of a value in words, with its shape if it has one."""
     if value is None:
         return 'None'
-    shape = getattr(value, 'shape', None)
-    dims = '' if shape is None else f' of shape [{", ".join("?" if n is None else str(n) for n in shape)}]'
+    sizes = sizes_of(value)
+    dims = '' if sizes is None else f' of shape [{", ".join("?" if n is None else str(n) for n in sizes)}]'
     name = type(value).__name__
     return f'{"tensor" if "Tensor" in name else name}{dims}'

@@ -24,6 +24,7 @@ class PolicyLearning:
     def __init__(self, run: Run, name: str, agent: Any):
         self.name, self.agent, self._contexts = name, agent, list[Context]()
         own = Run(agent, run.options)
+        own.stages_before_learning = run.stages_before_learning
         self._stream = compose(iter(self._contexts.pop, None), agent.learning().bind(own).stages)
 
     def learn(self, ctx: Context) -> None:
