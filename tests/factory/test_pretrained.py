@@ -166,7 +166,7 @@ def test_options_of_the_environment_win(folder):
         ('record ppo --pretrained CartPole-v1 --net 8', '--net: cannot be used with --pretrained CartPole-v1'),
         (
             'evaluate ppo --pretrained CartPole-v1 --env Pendulum-v1',
-            '--env: got Pendulum-v1, expected an environment that fits the networks of --pretrained CartPole-v1: observations: ',
+            '--env: got Pendulum-v1, expected an environment that fits the networks of --pretrained CartPole-v1: obser',
         ),
         ('record ppo --seed 1', '--weights: got nothing, expected .* or --pretrained'),
     ],
