@@ -81,7 +81,8 @@ def _closing_line(run: Run) -> str:
 def _closing_lines(run: Run) -> list[str]:
     """Return a line with the counters and means of a run that ends, and lines with the next commands."""
     ctx, options = run.progress.context, run.options
-    window = 'the last evaluation' if ctx.evaluated else f'{len(run.progress.rewards)} episodes'
+    n = len(run.progress.rewards)
+    window = 'the last evaluation' if ctx.evaluated else f'{n} episode{"s" * (n != 1)}'
     done = f'{ctx.steps} steps in {timedelta(seconds=round(ctx.seconds))}'
     line = f'{done}; no mean reward yet'
     if math.isfinite(ctx.mean_reward):
