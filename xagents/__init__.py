@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from xagents.reports.plotting import plot_history as plot_history
     from xagents.runs.record_dataset import record as record
     from xagents.runs.registry import register_stage as register_stage
+    from xagents.sac.agent import SAC as SAC
     from xagents.td3.agent import TD3 as TD3
     from xagents.td3_bc.agent import TD3BC as TD3BC
     from xagents.trpo.agent import TRPO as TRPO
@@ -47,6 +48,7 @@ _MODULES = {
     'DQN': 'xagents.dqn.agent',
     'IQL': 'xagents.iql.agent',
     'PPO': 'xagents.ppo.agent',
+    'SAC': 'xagents.sac.agent',
     'TD3': 'xagents.td3.agent',
     'TD3BC': 'xagents.td3_bc.agent',
     'TRPO': 'xagents.trpo.agent',

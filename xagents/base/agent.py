@@ -313,6 +313,10 @@ class BaseAgent:
         """
         return self.act(observation, greedy=deterministic), state
 
+    def greedy_model(self, network: keras.Model) -> keras.Model:
+        """Return a model whose first output gives the greedy action, for exports; `network` acts for the agent."""
+        return network
+
     def refresh(self) -> None:
         """Update the acting network to the current weights of the models."""
         if self.actor is not None:

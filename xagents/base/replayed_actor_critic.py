@@ -1,4 +1,4 @@
-"""Base class of off-policy agents with an actor and critics for bounded continuous actions: DDPG, TD3, IQL."""
+"""Base class of off-policy agents with an actor and critics for bounded continuous actions: DDPG, TD3, SAC, IQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xagents.base.batches import ReplaySamples
 from xagents.base.off_policy import OffPolicy
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
-from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates
+from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, apply_together, loop_updates
 from xagents.networks.models import reinitialise
 from xagents.networks.programs import KerasNetwork, Program, suits_xla
 from xagents.networks.targets import TargetNetwork
@@ -48,7 +48,8 @@ class ReplayedActorCritic(OffPolicy):
         self.n_units = self.output_units(self.envs)['actor']
         self._check_model(actor, [self.n_units] * self.ACTOR_OUTPUTS, 'actor_model')
         for critic in critics:
-            self._check_model(critic, [1], 'critic_model', critic_inputs(critic, self.input_shape, self.n_units))
+            units, inputs = self._critic_form(critic)
+            self._check_model(critic, units, 'critic_model', inputs)
         for other in others:
             self._check_model(other, [1], 'value_model')
         self.output_models = [actor, *critics, *others]
@@ -63,6 +64,10 @@ class ReplayedActorCritic(OffPolicy):
         self.target_critics = [TargetNetwork(critic) for critic in critics]
         self.actor = self.make_actor(0)
         self._update = Program(self.update, jit=suits_xla(*self.output_models))
+
+    def _critic_form(self, critic: keras.Model) -> tuple[list[int], list[tuple[int, ...]]]:
+        """Return the expected output sizes and input shapes of a critic."""
+        return [1], critic_inputs(critic, self.input_shape, self.n_units)
 
     def second_critic(self, critic: keras.Model, given: keras.Model | None) -> keras.Model:
         """Return the given second critic, by default a copy of the first one with other initial weights."""
@@ -118,6 +123,22 @@ class ReplayedActorCritic(OffPolicy):
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Update all networks with a batch, [B, …] each; return metrics and TD errors [B]."""
 
+    def update_critics(
+        self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Update each critic towards the targets `goal` [B]; return metrics, and TD errors [B] of the first critic."""
+        loss, gradients, errors, q = self.critic_errors(observations, actions, goal)
+        updated, norm = apply_together(self.critic_steps, gradients)
+        metrics = {
+            'updates': updated,
+            'stats/refused': 1.0 - updated,
+            'loss/value': loss,
+            'stats/q': tf.reduce_mean(q[0]),
+            'stats/td_error': tf.reduce_mean(tf.abs(errors[0])),
+            'stats/grad_norm': norm,
+        }
+        return metrics, errors[0]
+
     def critic_errors(
         self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor
     ) -> tuple[tf.Tensor, list, list[tf.Tensor], list[tf.Tensor]]:
@@ -130,11 +151,18 @@ class ReplayedActorCritic(OffPolicy):
         losses, gradients, errors, q = [], [], [], []
         for critic, step in zip(self.critic_models, self.critic_steps, strict=True):
             with tf.GradientTape() as tape:
-                q.append(value(critic, observations, actions, training=True))
+                q.append(self.critic_value(critic, observations, actions, training=True))
                 errors.append(goal - q[-1])
                 losses.append(tf.reduce_mean(errors[-1] ** 2))
             gradients.append(step.gradient(tape, losses[-1]))
         return tf.reduce_mean(losses), gradients, errors, q
+
+    def critic_value(
+        self, critic: keras.Model, observations: tf.Tensor, actions: tf.Tensor, training: bool = False
+    ) -> tf.Tensor:
+        """Return the values [B] of actions by a critic."""
+        q = critic(critic_input(len(critic.inputs), observations, actions), training=training)
+        return tf.cast(q, tf.float32)[:, 0]
 
     def targets(self) -> list[TargetNetwork]:
         """Return the target networks."""
@@ -159,9 +187,3 @@ def critic_input(n_inputs: int, observations: tf.Tensor, actions: tf.Tensor) -> 
 def target_value(critic: TargetNetwork, observations: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
     """Return the values [B] of a target critic."""
     return critic(critic_input(critic.n_inputs, observations, actions))[0][:, 0]
-
-
-def value(critic: keras.Model, observations: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
-    """Return the values [B] of a critic."""
-    q = critic(critic_input(len(critic.inputs), observations, actions), training=training)
-    return tf.cast(q, tf.float32)[:, 0]

@@ -18,7 +18,7 @@ from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
 from xagents.collecting.rollouts import ColumnSpecs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork, PublishedWeights
-from xagents.networks.sampling import ActionSampler, StateDependentSampler, sampler_for
+from xagents.networks.sampling import ActionSampler, SquashedGaussianSampler, StateDependentSampler, sampler_for
 
 
 class Policy(ABC):
@@ -113,8 +113,15 @@ class SamplingPolicy(Policy):
         outputs = {name: ((distribution.n_units,), np.dtype(np.float32)) for name in kept}
         self.columns = {'actions': (distribution.action_shape, distribution.action_dtype), **outputs}
 
-    def __call__(self, observations: np.ndarray, noise: np.ndarray | None, /, **others: Any) -> dict[str, np.ndarray]:
-        """Return `actions` [N, …] and the parameters of the distribution; without noise, the most probable actions."""
+    def __call__(
+        self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **others: Any
+    ) -> dict[str, np.ndarray]:
+        """Return `actions` [N, …] and the parameters of the distribution; without noise, the most probable actions.
+
+        While the policy warms up, the noise of collecting is the actions themselves.
+        """
+        if self.warming_up and valid is not None and noise is not None:
+            return {'actions': noise}
         assert self.network is not None
         outputs = self.network(observations)
         actions = self.distribution.mode(outputs) if noise is None else self.distribution.sample(outputs, noise)
@@ -124,9 +131,15 @@ class SamplingPolicy(Policy):
         """Return the noise of `shape` actions, [*shape, …]."""
         return self.distribution.draw_noise(rng, shape)
 
+    def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the noise of `shape` actions, or random actions while warming up."""
+        return self.distribution.draw_random(rng, shape) if self.warming_up else self.draw_noise(rng, shape)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of `policy_from_dict` for an equal policy."""
         record = {'kind': 'sampling', 'keeps': self.keeps_outputs}
+        if isinstance(self.distribution, SquashedGaussianSampler):
+            record['squashed'] = True
         if isinstance(self.distribution, StateDependentSampler):
             record |= {'n_features': self.distribution.n_features, 'hold': self.noise_repeat}
         return record
@@ -277,7 +290,7 @@ def policy_from_dict(record: Mapping[str, Any], network: ActingNetwork, action_s
     """
     try:
         if record['kind'] == 'sampling':
-            sampler = sampler_for(action_space, record.get('n_features'))
+            sampler = sampler_for(action_space, record.get('n_features'), record.get('squashed', False))
             return SamplingPolicy(network, sampler, record['keeps'], record.get('hold', 1))
         if record['kind'] == 'epsilon-greedy':
             return EpsilonGreedyPolicy(network, record['n_actions'], record['epsilon'])

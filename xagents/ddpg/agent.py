@@ -9,12 +9,12 @@ import keras
 import tensorflow as tf
 
 from xagents.base.batches import ReplaySamples
-from xagents.base.replayed_actor_critic import ReplayedActorCritic, target_value, value
+from xagents.base.replayed_actor_critic import ReplayedActorCritic, target_value
 from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
 from xagents.collecting.policies import NoisyPolicy, Policy
 from xagents.ddpg.cli import DDPGOptions
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.gradient_steps import apply_together, zero_if_not_finite
+from xagents.networks.gradient_steps import zero_if_not_finite
 from xagents.networks.programs import network_input
 from xagents.networks.targets import TargetNetwork
 from xagents.pipeline.schedules import Schedule
@@ -86,22 +86,6 @@ class DDPG(ReplayedActorCritic):
         (actions,) = self.target_actor(observations)
         return target_value(self.target_critics[0], observations, actions)
 
-    def update_critics(
-        self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Update each critic towards the targets `goal` [B]; return metrics, and TD errors [B] of the first critic."""
-        loss, gradients, errors, q = self.critic_errors(observations, actions, goal)
-        updated, norm = apply_together(self.critic_steps, gradients)
-        metrics = {
-            'updates': updated,
-            'stats/refused': 1.0 - updated,
-            'loss/value': loss,
-            'stats/q': tf.reduce_mean(q[0]),
-            'stats/td_error': tf.reduce_mean(tf.abs(errors[0])),
-            'stats/grad_norm': norm,
-        }
-        return metrics, errors[0]
-
     def update_policy(
         self, observations: tf.Tensor, buffer_actions: tf.Tensor, critics_updated: tf.Tensor
     ) -> dict[str, tf.Tensor]:
@@ -114,7 +98,7 @@ class DDPG(ReplayedActorCritic):
         """
         with tf.GradientTape() as tape:
             actions = tf.cast(self.actor_model(observations, training=True), tf.float32)
-            loss = self.policy_loss(value(self.critic_models[0], observations, actions), actions, buffer_actions)
+            loss = self.policy_loss(self.critic_value(self.critic_models[0], observations, actions), actions, buffer_actions)
         _, updated, refused = self.actor_step(tape, loss, critics_updated > 0)
         for target in self.targets():
             target.soft_update(self.traced_options.tau * updated)

@@ -94,12 +94,13 @@ class ExportedPolicy:
 
     Args:
         agent: the agent.
-        network: the agent's policy network, or a copy of it in float32.
+        network: the agent's acting network, or a copy of it in float32.
     """
 
     def __init__(self, agent: BaseAgent, network: keras.Model):
         self.inputs = policy_inputs(agent.envs.encoder.raw_space)
-        self.network, self._agent = network, agent
+        self.network, self._agent = agent.greedy_model(network), agent
+        network = self.network
         self.module = tf.Module()
         self.module.network = [variable.value for variable in network.variables]
         encode, normalize, decode = _make_encoder(agent, self.inputs), _make_normalizer(agent), _make_decoder(agent)

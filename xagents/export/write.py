@@ -88,7 +88,8 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
     # an agent that acts by a plan acts in float32, even if it learns in bfloat16
     kept = wanted.keeps_precision and agent.actor.plan is None
     exact = kept or all(layer.compute_dtype == 'float32' for layer in network.layers)
-    policy = ExportedPolicy(agent, network if exact else to_float32(network))
+    network = network if exact else to_float32(network)
+    policy = ExportedPolicy(agent, network)
     arrays = {part.name: part.extract(batch) for part in policy.inputs}
     temporary = folder.parent / f'.{folder.name}.new'
     shutil.rmtree(temporary, ignore_errors=True)
@@ -98,7 +99,7 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         # an export in float32 is first compared with the agent's network in float32
         acting = agent.acting_policy
         if not exact:
-            acting = acting.with_network(type(agent.actor)(policy.network, agent.statistics.dtype))
+            acting = acting.with_network(type(agent.actor)(network, agent.statistics.dtype))
         agreement = check_agreement(agent, run, batch, arrays, check.TOLERANCE, acting)
         if not exact:  # then with the agent's own, coarser actions
             agreement = check_agreement(agent, run, batch, arrays, check.BFLOAT16_TOLERANCE, agent.acting_policy)

@@ -215,6 +215,7 @@ def make_agent(entry: Entry, envs: Envs, settings: Settings, saved: list[str]) -
         settings: the values of all options.
         saved: descriptions of saved networks, in the order of the entry's networks; empty for new networks.
     """
+    entry = entry.form_for(envs.action_space)
     descriptions = _network_descriptions(entry, envs, settings, saved)
     agent = _build_agent(entry, envs, settings, descriptions)
     agent.origin = make_origin(settings, [network_text(description) for description in descriptions])
@@ -476,7 +477,8 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
         outputs, last = _network_outputs(entry, network, settings), network.output_activation
         activation = settings.network.activation or entry.activation
         initializer = settings.network.initializer or entry.initializer
-        return dense_network(net, activation, uses_variant, outputs, output_activation=last, initializer=initializer)
+        shared = uses_variant or network.shares_trunk
+        return dense_network(net, activation, shared, outputs, output_activation=last, initializer=initializer)
     files = entry[network.option]['cnn' if envs.is_image else 'ann']
     if not files:
         kind = 'images' if envs.is_image else 'vectors'

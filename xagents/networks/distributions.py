@@ -18,6 +18,9 @@ from xagents.networks import sampling
 
 _LOWEST = np.finfo(np.float32).min
 _HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
+_LOG_2 = np.float32(math.log(2))
+# largest action with a finite inverse of tanh that float32 distinguishes from 1
+_ALMOST_1 = np.float32(1 - 2**-23)
 LOG_STD_BOUNDS = (-5.0, 2.0)
 
 
@@ -103,6 +106,35 @@ class Gaussian(sampling.GaussianSampler, Distribution):
         z = (old_mean - new_mean) * tf.exp(-new_log_std)
         ratio = old_log_std - new_log_std
         return tf.reduce_sum(0.5 * (tf.math.expm1(2.0 * ratio) + z * z) - ratio, -1)
+
+
+class SquashedGaussian(sampling.SquashedGaussianSampler, Gaussian):
+    """n independent variables tanh(x) of normal variables x; log-probabilities refer to the squashed actions."""
+
+    def sample_with_log_prob(self, outputs: Sequence[tf.Tensor], noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return actions [B, A] and their log-probabilities [B] (Haarnoja et al. 2018, equation 26 of appendix C).
+
+        The correction is computed from x and not from tanh(x), whose rounding near ±1 would make it infinite:
+        log(1 − tanh(x)²) = 2 (log 2 − x − softplus(−2 x)).
+        """
+        mean, log_std = outputs[0], tf.clip_by_value(outputs[1], *sampling.SQUASHED_LOG_STD_BOUNDS)
+        x = mean + tf.exp(log_std) * noise
+        normal = -tf.reduce_sum(0.5 * noise**2 + log_std + _HALF_LOG_2PI, -1)
+        return tf.tanh(x), normal - tf.reduce_sum(2.0 * (_LOG_2 - x - tf.nn.softplus(-2.0 * x)), -1)
+
+    def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`; actions are rounded to the inside of (−1, 1), so that the result is finite."""
+        mean, log_std = outputs[0], tf.clip_by_value(outputs[1], *sampling.SQUASHED_LOG_STD_BOUNDS)
+        inside = tf.clip_by_value(actions, -_ALMOST_1, _ALMOST_1)
+        return self.sample_with_log_prob(outputs, (tf.atanh(inside) - mean) * tf.exp(-log_std))[1]
+
+    def entropy(self, outputs: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Raise NotImplementedError: the entropy has no closed form. Agents estimate it by log-probabilities."""
+        raise NotImplementedError('the entropy of a squashed Gaussian has no closed form')
+
+    def kl(self, old: Sequence[tf.Tensor], new: Sequence[tf.Tensor]) -> tf.Tensor:
+        """See `Distribution`; an invertible function of both variables does not change the divergence."""
+        return super().kl(*([x[0], tf.clip_by_value(x[1], *sampling.SQUASHED_LOG_STD_BOUNDS)] for x in (old, new)))
 
 
 class StateDependentGaussian(sampling.StateDependentSampler, Gaussian):

@@ -19,6 +19,7 @@ from xagents.options.errors import one_line
 
 Array = np.ndarray
 _TINY = np.finfo(np.float32).tiny
+SQUASHED_LOG_STD_BOUNDS = np.float32(-20.0), np.float32(2.0)
 VARIANCE_EPSILON = 1e-6  # added to the variance of state-dependent noise, which is 0 if all features are 0
 
 
@@ -56,6 +57,15 @@ class ActionSampler(ABC):
     @abstractmethod
     def mode(self, outputs: Sequence[Array]) -> Array:
         """Return the most probable actions [N, *action_shape]."""
+
+    def draw_random(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
+        """Draw actions [*shape_prefix, *action_shape] independently of any output, for exploration without a policy.
+
+        Actions with bounds are uniform, others are standard normal.
+        """
+        zeros = [np.zeros((math.prod(shape_prefix), units), np.float32) for units in self.output_units]
+        noise = self.draw_noise(rng, (math.prod(shape_prefix),))
+        return self.sample(zeros, noise).reshape(*shape_prefix, *self.action_shape)
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -178,6 +188,26 @@ class GaussianSampler(_PerUnitSampler):
         return np.array(outputs[0], np.float32)
 
 
+class SquashedGaussianSampler(GaussianSampler):
+    """n independent variables tanh(x) from −1 to 1 of normal variables x with the outputs [mean, log_std].
+
+    The log standard deviation is clipped to `SQUASHED_LOG_STD_BOUNDS` (Haarnoja et al. 2018, arXiv:1812.05905).
+    """
+
+    def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
+        """See `ActionSampler`."""
+        mean, log_std = outputs
+        return np.tanh(mean + np.exp(np.clip(log_std, *SQUASHED_LOG_STD_BOUNDS)) * noise)
+
+    def mode(self, outputs: Sequence[Array]) -> Array:
+        """Return the actions tanh(mean), [N, A]."""
+        return np.tanh(outputs[0])
+
+    def draw_random(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
+        """Draw uniform actions from −1 to 1."""
+        return rng.uniform(-1.0, 1.0, (*shape_prefix, self.n_units)).astype(np.float32)
+
+
 class StateDependentSampler(GaussianSampler):
     """n normal variables with state-dependent noise: gSDE (see `xagents.networks.state_dependent`).
 
@@ -249,20 +279,21 @@ def sampler_kind(action_space: spaces.Space) -> tuple[str, Any]:
     raise value_error('action space', one_line(action_space), expected)
 
 
-def sampler_for(action_space: spaces.Space, n_features: int | None = None) -> ActionSampler:
+def sampler_for(action_space: spaces.Space, n_features: int | None = None, squashed: bool = False) -> ActionSampler:
     """Return the sampler for an action space.
 
     Args:
         action_space: action space of the environment.
         n_features: number of features of state-dependent noise; None for independent noise.
+        squashed: whether continuous actions are the hyperbolic tangent of normal variables.
 
     Raises:
         ValueError: for an unsupported action space (see `sampler_kind`), and for state-dependent noise with actions
             that are not continuous.
     """
     kind, argument = sampler_kind(action_space)
-    if n_features is not None:
+    if n_features is not None or squashed:
         if kind != 'gaussian':
             raise value_error('action space', one_line(action_space), 'Box of floating-point numbers')
-        return StateDependentSampler(argument, n_features)
+        return SquashedGaussianSampler(argument) if n_features is None else StateDependentSampler(argument, n_features)
     return SAMPLERS[kind](argument)

@@ -30,7 +30,10 @@ NAME_CHARACTERS = 'letters, digits and _'
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """The declaration of one option; `type` is the type of a single value."""
+    """The declaration of one option.
+
+    `type` is the type of a single value, `none_word` the word for None on the command line.
+    """
 
     name: str
     type: type
@@ -48,6 +51,7 @@ class Option:
     metavar: str = ''
     replaces: str = ''
     ignored: bool = False
+    none_word: str = 'none'
 
     @property
     def flag(self) -> str:
@@ -74,7 +78,8 @@ class Option:
             return 'key=value pairs'
         kind = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'text'}[self.type]
         bounds = ' and '.join(f'{name.replace("_", " ")} {bound:.12g}' for name, bound in self._bounds())
-        return f'{kind} {bounds}'.rstrip()
+        word = '' if self.none_word == 'none' else f' or {self.none_word}'
+        return f'{kind} {bounds}'.rstrip() + word
 
     def _bounds(self) -> list[tuple[str, float]]:
         return [(name, bound) for name in BOUNDS if (bound := getattr(self, name)) is not None]
@@ -85,7 +90,7 @@ class Option:
         Raises:
             OptionError: if the value is not valid; the message has the value and the expected values.
         """
-        if value is None:
+        if value is None or (value == self.none_word and self.none_word != 'none'):
             if self.optional:
                 return None
             raise OptionError(self.name, f'got nothing, expected {self.expected}')
@@ -135,8 +140,8 @@ class Option:
             return key, {'True': True, 'False': False, 'None': None}.get(value, value)
 
     def _parse_one(self, text: str) -> Any:
-        if text == 'none' and self.optional and self.type in (int, float):
-            return None  # `none` overrides the value of a file or a run directory
+        if text == self.none_word and self.optional and self.type in (int, float):
+            return None  # the word overrides the value of a file or a run directory
         value: Any = text
         try:
             if self.type is bool:

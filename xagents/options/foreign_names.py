@@ -72,7 +72,7 @@ _AGENTS = {
     'dqn --her, ddpg --her or td3 --her': 'her',
     'ppo': 'maskableppo ppo2 ppolstm recurrentppo',
     'ppo --explorers': 'appo',
-    'td3': 'crossq sac tqc',
+    'sac': 'crossq tqc',
     'td3-bc': 'td3bc',
 }
 # attributes of agents and of the package here, and what other libraries call them

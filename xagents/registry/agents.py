@@ -33,6 +33,7 @@ class NetworkRole:
         outputs: names of its outputs, whose sizes the agent determines.
         output_activation: activation of the outputs of `--net`.
         takes_actions: whether the input is an observation and an action.
+        shares_trunk: whether the outputs of `--net` share its layers.
     """
 
     label: str
@@ -40,6 +41,7 @@ class NetworkRole:
     outputs: tuple[str, ...]
     output_activation: str = 'linear'
     takes_actions: bool = False
+    shares_trunk: bool = False
 
     @property
     def signature(self) -> tuple[tuple[str, ...], bool]:
@@ -83,6 +85,7 @@ class Entry(Mapping):
         declaration: dataclass of the options, or `module:Class`. The default is `Options` of the agent's class.
         folder: package whose `models/` contains the .cfg files of the networks; '' for no files.
         distribution: distribution that contains the agent, for messages.
+        for_discrete: entry of the form of the agent for Discrete actions, with the same options; None for no other form.
     """
 
     id: str
@@ -95,12 +98,18 @@ class Entry(Mapping):
     declaration: str | type = ''
     folder: str = ''
     distribution: str = 'xagents'
+    for_discrete: Entry | None = None
+
+    def form_for(self, action_space: object) -> Entry:
+        """Return the entry of the form of the agent for an action space."""
+        discrete = type(action_space).__name__ == 'Discrete'  # without loading Gymnasium
+        return self.for_discrete if discrete and self.for_discrete is not None else self
 
     @classmethod
     def derived_from(cls, model: str | Entry, id: str, class_or_path: str | type, help: str, **others: Any) -> Entry:
         """Return an entry with the fields of another agent's entry or id, except for the given fields."""
         known = find_agent(model) if isinstance(model, str) else model
-        fields = {'distribution': '', **others, 'id': id, 'class_or_path': class_or_path, 'help': help}
+        fields = {'distribution': '', 'for_discrete': None, **others, 'id': id, 'class_or_path': class_or_path, 'help': help}
         return dataclasses.replace(known, **fields)
 
     @property
@@ -208,6 +217,14 @@ _CRITIC = NetworkRole('critic', 'critic_model', ('critic',), takes_actions=True)
 _DDPG = (_ACTOR, _CRITIC)
 _TD3 = (_ACTOR, *(dataclasses.replace(_CRITIC, label=f'critic {i}') for i in (1, 2)))
 _IQL = (*_TD3, NetworkRole('value', 'value_model', ('value',)))
+_SAC = (
+    NetworkRole('actor', 'actor_model', ('actor', 'log_std'), shares_trunk=True),
+    *(dataclasses.replace(_CRITIC, label=f'critic {i}') for i in (1, 2)),
+)
+_DISCRETE_SAC = (
+    NetworkRole('actor', 'actor_model', ('actor',)),
+    *(NetworkRole(f'critic {i}', 'critic_model', ('q',)) for i in (1, 2)),
+)
 _SHARED, _DUELING = Variant('shared_network'), Variant('dueling', ('advantage', 'value'))
 
 
@@ -218,6 +235,13 @@ def _builtin(id: str, name: str, networks: tuple[NetworkRole, ...], help: str, *
 
 
 _OFF_POLICY = {'activation': 'relu', 'initializer': 'fan_in_uniform'}
+_SAC_ENTRY = _builtin('sac', 'SAC', _SAC, 'soft actor-critic: continuous or discrete actions', **_OFF_POLICY)
+_DISCRETE_SAC_ENTRY = dataclasses.replace(
+    _SAC_ENTRY,
+    class_or_path='xagents.sac.discrete.agent:DiscreteSAC',
+    networks=_DISCRETE_SAC,
+    folder='xagents.sac.discrete',
+)
 _BUILTIN_ENTRIES = (
     _builtin('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
     _builtin('acer', 'ACER', _ACTOR_Q, 'actor-critic with experience replay: discrete actions', _SHARED),
@@ -226,6 +250,7 @@ _BUILTIN_ENTRIES = (
     _builtin('dqn', 'DQN', _Q, 'deep Q-network: discrete actions, few environment steps', _DUELING, **_OFF_POLICY),
     _builtin('iql', 'IQL', _IQL, 'implicit Q-learning: continuous actions, from data sets', **_OFF_POLICY),
     _builtin('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
+    dataclasses.replace(_SAC_ENTRY, for_discrete=_DISCRETE_SAC_ENTRY),
     _builtin('td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, more stable than DDPG', **_OFF_POLICY),
     _builtin('td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: continuous actions, from data sets', **_OFF_POLICY),
     _builtin('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: stable policy steps, on-policy'),
@@ -308,7 +333,8 @@ def help_lines() -> dict[str, str]:
 
 def find_entry(agent: type) -> Entry | None:
     """Return the entry of an agent's class, or None if it is not registered."""
-    known = (*BUILTIN_AGENTS.values(), TEAM_ENTRY, *parts.located.values(), *parts.registered.values())
+    known = [*BUILTIN_AGENTS.values(), TEAM_ENTRY, *parts.located.values(), *parts.registered.values()]
+    known += [entry.for_discrete for entry in known if entry.for_discrete is not None]
     found = next((entry for entry in known if entry.has_class(agent)), None)
     package = agent.__module__.split('.')[0]
     if found or package in ('xagents', '__main__', 'builtins', 'keras', 'abc'):
@@ -401,7 +427,7 @@ def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) ->
     # own networks do not use the files of the inherited agent
     files = {'folder': '', 'variant': None} if 'networks' in given else {}
     fields = {**files, 'help': summary_line or model.help, **given}
-    fields |= {'id': name, 'class_or_path': agent, 'declaration': agent.Options, 'distribution': package}
+    fields |= {'id': name, 'class_or_path': agent, 'for_discrete': None, 'declaration': agent.Options, 'distribution': package}
     return dataclasses.replace(model, **fields)
 
 

@@ -1,0 +1,151 @@
+"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from xagents.base.batches import ReplaySamples
+from xagents.base.replayed_actor_critic import ReplayedActorCritic, target_value
+from xagents.collecting.policies import Policy, SamplingPolicy
+from xagents.envs.interface import Envs
+from xagents.networks.acting import ActingNetwork
+from xagents.networks.distributions import SquashedGaussian
+from xagents.networks.gradient_steps import zero_if_not_finite
+from xagents.networks.programs import float_outputs, network_input
+from xagents.sac.cli import SACOptions
+from xagents.sac.temperature import Temperature
+
+
+class SAC(ReplayedActorCritic):
+    """SAC: a stochastic policy that maximises the values of two critics and its own entropy, from replayed transitions.
+
+    Args:
+        envs: the result of `create_envs`, a Gymnasium vector environment, or a list of environments.
+        actor_model: observations [B, *D] to means and log standard deviations [B, A] of actions before the tanh.
+        critic_model: observations and actions to action values [B, 1], as for DDPG.
+        critic_model_2: the second critic; by default a copy of the first with other initial weights.
+        buffers: a replay buffer to use; by default the options define it.
+        options: `SACOptions` and `RunOptions`.
+    """
+
+    Options = SACOptions
+    options: SACOptions
+    ACTOR_OUTPUTS = 2  # mean and log standard deviation
+    DISCRETE_AGENTS = "xagents.make('sac', …), which makes a DiscreteSAC"
+    METRICS = (
+        *('updates', 'stats/refused', 'loss/value', 'loss/policy', 'stats/q', 'stats/td_error'),
+        *('stats/entropy', 'stats/temperature', 'stats/grad_norm'),
+    )
+
+    def __init__(
+        self,
+        envs: Any,
+        actor_model: keras.Model,
+        critic_model: keras.Model,
+        critic_model_2: keras.Model | None = None,
+        *,
+        buffers: Any = None,
+        **options: Any,
+    ):
+        super().__init__(envs, buffers=buffers, **options)
+        target = self.options.target_entropy
+        self.temperature = Temperature(self.traced_options, self.target_entropy() if target is None else target)
+        self.set_networks(actor_model, [critic_model, self.second_critic(critic_model, critic_model_2)])
+
+    @classmethod
+    def output_units(cls, envs: Envs) -> dict[str, int]:
+        """Return the sizes of possible network outputs."""
+        units = super().output_units(envs)
+        return {**units, 'log_std': units['actor']}
+
+    def target_entropy(self) -> float:
+        """Return the default target of the entropy: −A (appendix D)."""
+        return -float(self.n_actions)
+
+    # acting
+
+    @property
+    def distribution(self) -> Any:
+        """The distribution of the policy's actions."""
+        return SquashedGaussian(self.n_actions)
+
+    def make_policy(self, network: ActingNetwork) -> Policy:
+        """Return a policy that samples actions from the outputs of `network`, which has the form of `actor`."""
+        policy = SamplingPolicy(network, self.distribution, keeps_outputs=False)
+        policy.warming_up = self.warming_up
+        return policy
+
+    def greedy_model(self, network: keras.Model) -> keras.Model:
+        """Return a model of the greedy actions tanh(mean) [B, A]."""
+        return keras.Model(network.input, keras.layers.Activation('tanh', name='action')(network.outputs[0]))
+
+    # learning
+
+    def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
+        """Return the normal noise [K, B, 2, A] of the next and the present actions, for actions of `shape` [K, B, A]."""
+        return self.rng('learn').standard_normal((*shape[:2], 2, *shape[2:]), np.float32)
+
+    def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Update the critics, the actor, then the temperature with a batch, [B, …] each (algorithm 1).
+
+        Returns:
+            The metrics by name, and the TD errors [B].
+        """
+        observations, next_observations = map(network_input, (batch.observations, batch.next_observations))
+        next_noise, noise = (batch.noise, batch.noise) if isinstance(batch.noise, tuple) else tf.unstack(batch.noise, 2, 1)
+        goal = batch.rewards + batch.discounts * self.next_values(next_observations, next_noise)
+        metrics, errors = self.update_critics(observations, batch.actions, goal)
+        policy = self.update_policy(observations, noise, metrics['updates'])
+        refused = tf.maximum(metrics['stats/refused'], policy['stats/refused'])
+        return {**metrics, **policy, 'stats/refused': refused}, errors
+
+    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]) -> tf.Tensor:
+        """Return min Q'(s', a') − α log π(a'|s') [B] of sampled next actions a' (equations 3 and 6)."""
+        actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations), noise)
+        q = tf.reduce_min([target_value(critic, observations, actions) for critic in self.target_critics], 0)
+        return q - self.temperature() * log_probs
+
+    def update_policy(
+        self, observations: tf.Tensor, noise: tf.Tensor | tuple[()], critics_updated: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Update the actor, the temperature and the target networks; return metrics.
+
+        Args:
+            observations: [B, *D], network input.
+            noise: [B, A], standard normal.
+            critics_updated: 1 if the critics made their step, else 0.
+        """
+        with tf.GradientTape() as tape:
+            loss, entropy = self.policy_loss_and_entropy(observations, noise)
+        _, updated, refused = self.actor_step(tape, loss, critics_updated > 0)
+        temperature = self.temperature()
+        self.temperature.update(entropy, self.actor_step.optimizer.learning_rate, updated)
+        for target in self.targets():
+            target.soft_update(self.traced_options.tau * updated)
+        return {
+            'loss/policy': zero_if_not_finite(loss),
+            'stats/entropy': entropy,
+            'stats/temperature': temperature,
+            'stats/refused': refused,
+        }
+
+    def policy_loss_and_entropy(
+        self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the mean of α log π(a|s) − min Q(s, a) for sampled actions a (equation 9), and −mean log π(a|s)."""
+        actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations), noise)
+        q = tf.reduce_min([self.critic_value(critic, observations, actions) for critic in self.critic_models], 0)
+        return tf.reduce_mean(self.temperature() * log_probs - q), -tf.reduce_mean(log_probs)
+
+    def policy_outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
+        """Return the outputs of the actor, [B, units] each."""
+        return float_outputs(self.actor_model(observations, training=True))
+
+    def parts(self) -> dict[str, Any]:
+        """Return the parts whose state belongs in checkpoints: also a learned temperature."""
+        learned = {'temperature': self.temperature} if self.temperature.is_learned else {}
+        return {**super().parts(), **learned}

@@ -1,0 +1,52 @@
+"""The options of SAC. Does not load TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xagents.ddpg.cli import DDPGOptions
+from xagents.options.agents import OffPolicyOptions
+from xagents.options.declaration import changed, option
+from xagents.options.errors import OptionError
+
+
+@dataclass
+class SACOptions(OffPolicyOptions):
+    """Soft actor-critic."""
+
+    ranges: ClassVar = {
+        'lr': (1e-5, 1e-2),
+        'gamma': (0.9, 0.9999),
+        'tau': (1e-3, 0.1),
+        'buffer_batch_size': (64, 128, 256, 512),
+        'buffer_initial_size': (100, 10_000),
+        'train_frequency': (1, 4, 16, 64),
+    }
+
+    actor_model: str | None = changed(DDPGOptions, 'actor_model', None)
+    critic_model: str | None = changed(DDPGOptions, 'critic_model', None)
+    lr: float = changed(OffPolicyOptions, 'lr', 3e-4)
+    buffer_max_size: int = changed(OffPolicyOptions, 'buffer_max_size', 1_000_000)
+    buffer_initial_size: int | None = changed(OffPolicyOptions, 'buffer_initial_size', 1_000)
+    buffer_batch_size: int = changed(OffPolicyOptions, 'buffer_batch_size', 256)
+    tau: float = changed(DDPGOptions, 'tau', 0.005)
+    entropy_coef: float | None = option(
+        None,
+        'temperature, the weight of the entropy, or auto to learn it; larger values explore more',
+        at_least=0,
+        none_word='auto',
+    )
+    target_entropy: float | None = option(
+        None,
+        'entropy in nats that a learned temperature aims at, auto: minus the length of an action, or for discrete '
+        'actions a part of the largest entropy; larger values explore more',
+        none_word='auto',
+    )
+
+    def check(self) -> None:
+        """Check that a target entropy belongs to a learned temperature."""
+        super().check()
+        if self.entropy_coef is not None and self.target_entropy is not None:
+            got = f'got {self.target_entropy:g} with a fixed temperature'
+            raise OptionError('target_entropy', f'{got}, expected --entropy-coef auto')

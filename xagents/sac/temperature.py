@@ -1,0 +1,60 @@
+"""The temperature of soft actor-critic: the weight of the entropy, fixed or learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from xagents.networks.optimisers import FusedOptimizer
+from xagents.networks.traced_options import TracedOptions
+
+
+class Temperature:
+    """A fixed temperature α, or one that an optimiser moves until the entropy of the policy equals a target.
+
+    Args:
+        traced_options: options of the agent; `entropy_coef` is α, or None to learn it.
+        target: the target entropy in nats.
+    """
+
+    def __init__(self, traced_options: TracedOptions, target: float):
+        self.target, self._traced_options = target, traced_options
+        self.is_learned = traced_options.entropy_coef is None
+        # the logarithm keeps the temperature positive
+        self._log = keras.Variable(tf.zeros(1), name='log_temperature')
+        self._optimizer = FusedOptimizer(traced_options, 1)
+
+    def __call__(self) -> tf.Tensor:
+        """Return α, a scalar."""
+        if not self.is_learned:
+            return tf.convert_to_tensor(self._traced_options.entropy_coef, tf.float32)
+        return tf.exp(self._log.value[0])
+
+    def update(self, entropy: tf.Tensor, learning_rate: tf.Tensor, made: tf.Tensor) -> None:
+        """Make a step on the loss log(α) (entropy − target) if `made` is 1, and α is learned.
+
+        Haarnoja et al. 2018 (arXiv:1812.05905), equation 18, with log(α) in the place of α, as in their code.
+
+        Args:
+            entropy: estimate of the policy's entropy in nats, a scalar.
+            learning_rate: the learning rate, a scalar.
+            made: 1.0, or 0.0 to change nothing.
+        """
+        if self.is_learned:
+            self._optimizer.optimizer.learning_rate.assign(learning_rate)
+            gradient = tf.reshape(entropy - self.target, [1])
+            finite = made * tf.cast(tf.math.is_finite(gradient[0]), tf.float32)
+            self._optimizer.apply([self._log], [gradient], tf.ones(()), finite)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return log(α) and the optimiser's variables as arrays by name."""
+        variables = [self._log, *self._optimizer.optimizer.variables]
+        return {str(i): np.array(variable) for i, variable in enumerate(variables)}
+
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore the state that `state` returned."""
+        for i, variable in enumerate([self._log, *self._optimizer.optimizer.variables]):
+            variable.assign(state[str(i)])
