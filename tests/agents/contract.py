@@ -207,10 +207,11 @@ def learn(agent, batch, schedule, **others):
 
 def make_values_constant(agent, value):
     """Set the weights of an agent so that every value is `value`, and every other output is 0."""
-    for model, role in zip(agent.output_models, find_agent(agent.id).networks, strict=True):
+    roles = find_agent(agent.id).form_for(agent.envs.action_space).networks
+    for model, role in zip(agent.output_models, roles, strict=True):
         model.set_weights([np.zeros_like(w) for w in model.get_weights()])
         for name, output in zip(role.outputs, model.outputs, strict=False):
-            if name != 'actor':
+            if name not in ('actor', 'log_std'):
                 kernel, _ = output._keras_history.operation.get_weights()
                 output._keras_history.operation.set_weights([kernel, np.full(kernel.shape[-1], value)])
 
@@ -407,6 +408,22 @@ _CASES = (
         single={'ppo_epochs': 1, 'mini_batches': 1},
         refusals=(NO_DATA, *COLLECTING, *SDE),
         deployed=(spaces.Box(-9, 9, (2, 3), np.int16), spaces.Box(-0.1, 0.7, (2, 2), np.float64), {'sde': True}),
+    ),
+    Case(
+        'sac',
+        ('continuous', 'discrete'),
+        {**OFF, 'normalize_obs': True, 'n_step': 2},
+        single={'entropy_coef': 0.0},
+        steps=24,
+        refusals=(
+            *BUFFER,
+            Refusal('--tau 0', '--tau: got 0, expected a number above 0 and at most 1'),
+            Refusal('--entropy-coef -1', '--entropy-coef: got -1, expected a number at least 0 or auto'),
+            Refusal('--entropy-coef aut', '--entropy-coef: got aut, expected a number at least 0 or auto'),
+            Refusal('--entropy-coef 0.1 --target-entropy -1', '--target-entropy: got -1 with a fixed temperature'),
+            Refusal('--checkpoints a.tf b.tf', '--checkpoints: got 2 paths, expected 3: actor, critic 1'),
+        ),
+        deployed=(NESTED, spaces.Box(-1, 3, (2, 2), np.float32), {}),
     ),
     Case(
         'td3',

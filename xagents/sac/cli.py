@@ -10,6 +10,8 @@ from xagents.options.agents import OffPolicyOptions
 from xagents.options.declaration import changed, option
 from xagents.options.errors import OptionError
 
+INITIAL_SIZE = 1_000
+
 
 @dataclass
 class SACOptions(OffPolicyOptions):
@@ -28,7 +30,7 @@ class SACOptions(OffPolicyOptions):
     critic_model: str | None = changed(DDPGOptions, 'critic_model', None)
     lr: float = changed(OffPolicyOptions, 'lr', 3e-4)
     buffer_max_size: int = changed(OffPolicyOptions, 'buffer_max_size', 1_000_000)
-    buffer_initial_size: int | None = changed(OffPolicyOptions, 'buffer_initial_size', 1_000)
+    buffer_initial_size: int | None = changed(OffPolicyOptions, 'buffer_initial_size', INITIAL_SIZE)
     buffer_batch_size: int = changed(OffPolicyOptions, 'buffer_batch_size', 256)
     tau: float = changed(DDPGOptions, 'tau', 0.005)
     entropy_coef: float | None = option(
@@ -45,7 +47,9 @@ class SACOptions(OffPolicyOptions):
     )
 
     def check(self) -> None:
-        """Check that a target entropy belongs to a learned temperature."""
+        """Check the options against each other; a small buffer shortens the default of `buffer_initial_size`."""
+        if 'buffer_initial_size' not in self.given_names:
+            self.buffer_initial_size = min(INITIAL_SIZE, self.buffer_max_size)
         super().check()
         if self.entropy_coef is not None and self.target_entropy is not None:
             got = f'got {self.target_entropy:g} with a fixed temperature'
