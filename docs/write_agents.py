@@ -53,6 +53,7 @@ CASES: dict[str, str | LearningCase] = {
     'dqn': 'dqn-cartpole',
     'iql': LearningCase('iql-pendulum', 'iql', options={**SETTINGS, 'reward_scale': 0.1}, **PENDULUM),
     'ppo': README_CASE,
+    'sac': 'sac-pendulum',
     'td3': 'td3-pendulum',
     'td3-bc': LearningCase('td3-bc-pendulum', 'td3-bc', options=SETTINGS, **PENDULUM),
     'trpo': 'trpo-cartpole',
