@@ -64,7 +64,7 @@ def noise_of(agent):
     state = agent.rng('learn').bit_generator.state
     noise = agent.learning_noise((1, B, A))
     agent.rng('learn').bit_generator.state = state
-    return np.moveaxis(np.asarray(noise, np.float64)[0], 1, 0)
+    return np.asarray(noise, np.float64)[0]
 
 
 def squashed(outputs, noise):
@@ -183,7 +183,7 @@ def test_without_entropy_and_noise_it_is_td3_without_delay(monkeypatch):
     """The limit: temperature 0, no noise, the target actor is the actor, and the policy follows the lower critic."""
     agent, batch = make(entropy_coef=0.0), batch_of(False)
     disturb_targets(agent)
-    monkeypatch.setattr(agent, 'learning_noise', lambda shape: np.zeros((*shape[:2], 2, A), np.float32))
+    monkeypatch.setattr(agent, 'learning_noise', lambda shape: np.zeros((shape[0], 2, *shape[1:]), np.float32))
     options = {'gamma': 0.9, 'seed': 0, 'tau': 0.1, 'policy_delay': 1, 'policy_noise_coef': 0.0}
     actor = network(D, [A, A], 1)
     deterministic = keras.Model(actor.input, keras.layers.Activation('tanh')(actor.outputs[0]))
@@ -256,9 +256,9 @@ def test_forms_belong_to_action_spaces():
     assert type(xagents.make('sac', 'CartPole-v1', net=[4])) is DiscreteSAC
     assert type(xagents.make('sac', 'Pendulum-v1', net=[4])) is xagents.SAC
     assert xagents.make('sac', 'CartPole-v1', net=[4]).id == 'sac'
-    with pytest.raises(ValueError, match='env: .* has Discrete actions, sac accepts Box ones'):
+    with pytest.raises(ValueError, match=r'env: .* has Discrete actions, sac accepts Box ones'):
         xagents.SAC(xagents.create_envs('CartPole-v1', 1), network(4, [2, 2], 1), network(6, [1], 2))
-    with pytest.raises(ValueError, match='env: .* has Box actions, DiscreteSAC accepts Discrete ones'):
+    with pytest.raises(ValueError, match=r'env: .* has Box actions, DiscreteSAC accepts Discrete ones'):
         DiscreteSAC(xagents.create_envs('Pendulum-v1', 1), network(3, [2], 1), network(3, [2], 2))
     several = gymnasium.spaces.MultiDiscrete([2, 2])
     with pytest.raises(ValueError, match=r'has MultiDiscrete actions, sac accepts Box ones \(try ppo or a2c\)'):

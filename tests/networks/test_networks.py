@@ -16,7 +16,7 @@ from xagents.networks.keras_to_plan import plan_from_model
 from xagents.networks.models import LogStd, ModelReader, make_optimizer, reinitialise, with_log_std, with_logits
 
 PACKAGE = Path(xagents.__file__).parent
-SHIPPED = sorted(PACKAGE.glob('*/models/*.cfg'))
+SHIPPED = sorted(PACKAGE.glob('**/models/*.cfg'))
 SEPARATE = PACKAGE / 'a2c/models/ann-actor-critic.cfg'
 SHARED = PACKAGE / 'a2c/models/ann-shared-actor-critic.cfg'
 CNN = PACKAGE / 'a2c/models/cnn-actor-critic.cfg'
@@ -47,6 +47,9 @@ KINDS = {
     'acer/actor-critic': ([3, 3], ['softmax', 'linear']),
     'acer/shared-actor-critic': ([3, 3], ['softmax', 'linear']),
     'trpo/actor': ([3], ['linear']),
+    'sac/actor': ([3, 3], ['linear', 'linear']),
+    'discrete/actor': ([3], ['linear']),
+    'discrete/critic': ([3], ['linear']),
     'trpo/critic': ([1], ['linear']),
     '': ([3], ['linear']),
     'dueling': ([3, 1], ['linear', 'linear']),
@@ -64,7 +67,7 @@ def test_shipped_files_build_and_read_back(path):
     agent = path.parts[-3]
     units, activations = KINDS.get(f'{agent}/{kind}', KINDS.get(kind))
     shape, inputs = ((84, 84, 4), [(None, 84, 84, 4)]) if observations == 'cnn' else ((4,), [(None, 4)])
-    action_units = 2 if (observations, kind) == ('cnn', 'critic') and agent != 'trpo' else None
+    action_units = 2 if (observations, kind) == ('cnn', 'critic') and agent not in ('trpo', 'discrete') else None
     model = ModelReader(path, units, shape, action_units=action_units).build_model()
     assert [tensor.shape for tensor in model.inputs] == inputs + [(None, 2)] * (action_units is not None)
     assert [output.shape for output in model.outputs] == [(None, n) for n in units]

@@ -75,8 +75,13 @@ class ReplayedActorCritic(OffPolicy):
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that actions are continuous and have bounds."""
+        """Check that the actions are those of the algorithm."""
         super().check_envs(envs, options)
+        cls._check_actions(envs)
+
+    @classmethod
+    def _check_actions(cls, envs: Envs) -> None:
+        """Check that actions are continuous and have bounds."""
         space, name = envs.action_space, agent_id_of(cls)
         if not isinstance(space, spaces.Box):
             got = type(space).__name__

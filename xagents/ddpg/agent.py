@@ -98,7 +98,8 @@ class DDPG(ReplayedActorCritic):
         """
         with tf.GradientTape() as tape:
             actions = tf.cast(self.actor_model(observations, training=True), tf.float32)
-            loss = self.policy_loss(self.critic_value(self.critic_models[0], observations, actions), actions, buffer_actions)
+            q = self.critic_value(self.critic_models[0], observations, actions)
+            loss = self.policy_loss(q, actions, buffer_actions)
         _, updated, refused = self.actor_step(tape, loss, critics_updated > 0)
         for target in self.targets():
             target.soft_update(self.traced_options.tau * updated)

@@ -141,7 +141,7 @@ class ReplayOptions(AgentOptions):
 
 @dataclasses.dataclass
 class OffPolicyOptions(ReplayOptions):
-    """Options that DQN, DDPG and TD3 share."""
+    """Options that DQN, DDPG, SAC and TD3 share."""
 
     datasets = 'also'
 

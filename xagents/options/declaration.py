@@ -90,7 +90,7 @@ class Option:
         Raises:
             OptionError: if the value is not valid; the message has the value and the expected values.
         """
-        if value is None or (value == self.none_word and self.none_word != 'none'):
+        if value is None or (isinstance(value, str) and value == self.none_word != 'none'):
             if self.optional:
                 return None
             raise OptionError(self.name, f'got nothing, expected {self.expected}')

@@ -91,7 +91,7 @@ class MakeKeywords(RunKeywords, total=False):
     seed: int | None
     n_steps: int
     lam: float
-    entropy_coef: float
+    entropy_coef: float | None
     value_loss_coef: float
     grad_norm: float
     normalize_advantage: bool
@@ -147,6 +147,7 @@ class MakeKeywords(RunKeywords, total=False):
     clip_schedule: Literal['constant', 'linear', 'cosine']
     target_kl: float | None
     value_clip: float | None
+    target_entropy: float | None
     policy_delay: int
     policy_noise_coef: float
     noise_clip: float
@@ -243,7 +244,7 @@ class TuneKeywords(TypedDict, total=False):
     seed: int | None
     n_steps: int | Sequence[int]
     lam: float | Sequence[float]
-    entropy_coef: float | Sequence[float]
+    entropy_coef: float | Sequence[float] | None
     value_loss_coef: float | Sequence[float]
     grad_norm: float | Sequence[float]
     normalize_advantage: bool | Sequence[bool]
@@ -299,6 +300,7 @@ class TuneKeywords(TypedDict, total=False):
     clip_schedule: Literal['constant', 'linear', 'cosine']
     target_kl: float | None
     value_clip: float | None
+    target_entropy: float | None
     policy_delay: int | Sequence[int]
     policy_noise_coef: float | Sequence[float]
     noise_clip: float | Sequence[float]

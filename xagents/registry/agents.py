@@ -85,7 +85,7 @@ class Entry(Mapping):
         declaration: dataclass of the options, or `module:Class`. The default is `Options` of the agent's class.
         folder: package whose `models/` contains the .cfg files of the networks; '' for no files.
         distribution: distribution that contains the agent, for messages.
-        for_discrete: entry of the form of the agent for Discrete actions, with the same options; None for no other form.
+        for_discrete: entry of another form of the agent, for Discrete actions, with the same options; or None.
     """
 
     id: str
@@ -109,7 +109,8 @@ class Entry(Mapping):
     def derived_from(cls, model: str | Entry, id: str, class_or_path: str | type, help: str, **others: Any) -> Entry:
         """Return an entry with the fields of another agent's entry or id, except for the given fields."""
         known = find_agent(model) if isinstance(model, str) else model
-        fields = {'distribution': '', 'for_discrete': None, **others, 'id': id, 'class_or_path': class_or_path, 'help': help}
+        own = {'id': id, 'class_or_path': class_or_path, 'help': help}
+        fields = {'distribution': '', 'for_discrete': None, **others, **own}
         return dataclasses.replace(known, **fields)
 
     @property
@@ -427,7 +428,8 @@ def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) ->
     # own networks do not use the files of the inherited agent
     files = {'folder': '', 'variant': None} if 'networks' in given else {}
     fields = {**files, 'help': summary_line or model.help, **given}
-    fields |= {'id': name, 'class_or_path': agent, 'for_discrete': None, 'declaration': agent.Options, 'distribution': package}
+    fields |= {'id': name, 'class_or_path': agent, 'declaration': agent.Options, 'distribution': package}
+    fields['for_discrete'] = None
     return dataclasses.replace(model, **fields)
 
 

@@ -86,8 +86,8 @@ class SAC(ReplayedActorCritic):
     # learning
 
     def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
-        """Return the normal noise [K, B, 2, A] of the next and the present actions, for actions of `shape` [K, B, A]."""
-        return self.rng('learn').standard_normal((*shape[:2], 2, *shape[2:]), np.float32)
+        """Return normal noise [K, 2, B, A], that of the next and the present actions, for `shape` = [K, B, A]."""
+        return self.rng('learn').standard_normal((shape[0], 2, *shape[1:]), np.float32)
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Update the critics, the actor, then the temperature with a batch, [B, …] each (algorithm 1).
@@ -96,27 +96,24 @@ class SAC(ReplayedActorCritic):
             The metrics by name, and the TD errors [B].
         """
         observations, next_observations = map(network_input, (batch.observations, batch.next_observations))
-        next_noise, noise = (batch.noise, batch.noise) if isinstance(batch.noise, tuple) else tf.unstack(batch.noise, 2, 1)
-        goal = batch.rewards + batch.discounts * self.next_values(next_observations, next_noise)
+        goal = batch.rewards + batch.discounts * self.next_values(next_observations, batch.noise)
         metrics, errors = self.update_critics(observations, batch.actions, goal)
-        policy = self.update_policy(observations, noise, metrics['updates'])
+        policy = self.update_policy(observations, batch.noise, metrics['updates'])
         refused = tf.maximum(metrics['stats/refused'], policy['stats/refused'])
         return {**metrics, **policy, 'stats/refused': refused}, errors
 
-    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]) -> tf.Tensor:
+    def next_values(self, observations: tf.Tensor, noise: Any) -> tf.Tensor:
         """Return min Q'(s', a') − α log π(a'|s') [B] of sampled next actions a' (equations 3 and 6)."""
-        actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations), noise)
+        actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations), noise[0])
         q = tf.reduce_min([target_value(critic, observations, actions) for critic in self.target_critics], 0)
         return q - self.temperature() * log_probs
 
-    def update_policy(
-        self, observations: tf.Tensor, noise: tf.Tensor | tuple[()], critics_updated: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def update_policy(self, observations: tf.Tensor, noise: Any, critics_updated: tf.Tensor) -> dict[str, tf.Tensor]:
         """Update the actor, the temperature and the target networks; return metrics.
 
         Args:
             observations: [B, *D], network input.
-            noise: [B, A], standard normal.
+            noise: [2, B, A], standard normal.
             critics_updated: 1 if the critics made their step, else 0.
         """
         with tf.GradientTape() as tape:
@@ -133,11 +130,9 @@ class SAC(ReplayedActorCritic):
             'stats/refused': refused,
         }
 
-    def policy_loss_and_entropy(
-        self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def policy_loss_and_entropy(self, observations: tf.Tensor, noise: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the mean of α log π(a|s) − min Q(s, a) for sampled actions a (equation 9), and −mean log π(a|s)."""
-        actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations), noise)
+        actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations), noise[1])
         q = tf.reduce_min([self.critic_value(critic, observations, actions) for critic in self.critic_models], 0)
         return tf.reduce_mean(self.temperature() * log_probs - q), -tf.reduce_mean(log_probs)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
-from xagents.base.off_policy import OffPolicy
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.distributions import Categorical
-from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.sac.agent import SAC
 
@@ -36,9 +35,8 @@ class DiscreteSAC(SAC):
     ACTOR_OUTPUTS = 1
 
     @classmethod
-    def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
+    def _check_actions(cls, envs: Envs) -> None:
         """Check that actions are discrete."""
-        OffPolicy.check_envs.__func__(cls, envs, options)
         if not isinstance(envs.action_space, spaces.Discrete):
             got = type(envs.action_space).__name__
             raise OptionError('env', f'{envs.id} has {got} actions, DiscreteSAC accepts Discrete ones')
@@ -73,7 +71,7 @@ class DiscreteSAC(SAC):
         """Return no noise."""
         return ()
 
-    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]) -> tf.Tensor:
+    def next_values(self, observations: tf.Tensor, noise: Any) -> tf.Tensor:
         """Return Σ π(a'|s') (min Q'(s', a') − α log π(a'|s')) [B] (equation 10)."""
         log_probs = tf.nn.log_softmax(self.policy_outputs(observations)[0])
         q = tf.reduce_min([critic(observations)[0] for critic in self.target_critics], 0)
@@ -85,9 +83,7 @@ class DiscreteSAC(SAC):
         """Return the values [B] of actions [B] by a critic."""
         return _chosen(tf.cast(critic(observations, training=training), tf.float32), actions)
 
-    def policy_loss_and_entropy(
-        self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def policy_loss_and_entropy(self, observations: tf.Tensor, noise: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the mean of Σ π(a|s) (α log π(a|s) − min Q(s, a)) (equation 12), and the mean entropy."""
         log_probs = tf.nn.log_softmax(self.policy_outputs(observations)[0])
         q = tf.reduce_min([tf.cast(critic(observations), tf.float32) for critic in self.critic_models], 0)
