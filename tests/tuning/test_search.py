@@ -190,7 +190,7 @@ def test_a_study_of_the_ready_ranges_begins_with_the_defaults(agent_id):
     known = KNOWN[agent_id]
     defaults = {name: known[name].default for name in call.ranges}
     # a buffer that is to be full before learning starts: its size by name
-    if 'buffer_initial_size' in defaults:
+    if 'buffer_initial_size' in defaults and defaults['buffer_initial_size'] is None:
         defaults['buffer_initial_size'] = known['buffer_max_size'].default
     assert call.first == defaults
     assert call.fixed == {'env': 'CartPole-v1'}
