@@ -154,11 +154,12 @@ class DQN(OffPolicy):
         values = self.q_values(self.target(observations))
         if not self.options.double:
             return tf.reduce_max(values, 1)
-        return tf.gather(values, tf.argmax(self.q_values(self.outputs(observations)), 1), batch_dims=1)
+        online = self.q_values(self.outputs(observations, training=False))
+        return tf.gather(values, tf.argmax(online, 1), batch_dims=1)
 
-    def outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
+    def outputs(self, observations: tf.Tensor, training: bool = True) -> list[tf.Tensor]:
         """Return the network's outputs in float32."""
-        return float_outputs(self.model(observations, training=True))
+        return float_outputs(self.model(observations, training=training))
 
     def q_values(self, outputs: list[tf.Tensor]) -> tf.Tensor:
         """Return action values [B, n]; with `dueling`, V + A − mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)."""

@@ -113,6 +113,11 @@ class NumpyPolicy:
             return weights  # used only for sampling actions
         if kind == 'log-probabilities':
             return np.log(np.maximum(x, np.finfo(np.float32).tiny))
+        if kind in ('layer-norm', 'batch-norm'):
+            vectors = self.arrays['weights'][at : at + size * (2 if kind == 'layer-norm' else 4)].reshape(-1, size)
+            mean = x.mean(-1, keepdims=True) if kind == 'layer-norm' else vectors[2]
+            variance = x.var(-1, keepdims=True) if kind == 'layer-norm' else vectors[3]
+            return (x - mean) / np.sqrt(variance + np.float32(call['epsilon'])) * vectors[0] + vectors[1]
         if kind == 'convolution':
             patches = np.lib.stride_tricks.sliding_window_view(x, kernel[:3], (1, 2, 3))
             rows, columns = call['strides']

@@ -410,6 +410,7 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
 def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: list[Any]) -> Any:
     options = settings.agent
     entry.agent.check_envs(envs, options)
+    _check_batch_statistics(entry, descriptions)
     convolutional = any(_is_convolutional(network, envs) for network in descriptions)
     if not convolutional and threads_in_use() == 0:
         set_threads(1)  # fastest for dense networks on a CPU; convolutions use all cores
@@ -424,6 +425,16 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
             sizes, own_seed = [units[name] for name in outputs], _network_seed(seed, i)
             models.append(_build_network(network, description, envs, sizes, units.get('actor', 0), own_seed))
     return entry.agent(envs, *models, settings=settings)
+
+
+def _check_batch_statistics(entry: Entry, descriptions: list[Any]) -> None:
+    """Check that a network normalises over batches only if its agent can learn with it."""
+    for role, description in zip(entry.networks, descriptions, strict=True):
+        layers = () if isinstance(description, NetworkFunction) else description.layers
+        if entry.agent.NO_BATCH_STATISTICS and any(layer.kind == 'batchnorm' for layer in layers):
+            got = f'got batch normalisation, but {entry.id} {entry.agent.NO_BATCH_STATISTICS}'
+            named = description.where.startswith('net ')
+            raise OptionError('normalize_layers' if named else role.option, f'{got}, expected layer normalisation')
 
 
 def _build_network(
@@ -478,7 +489,8 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
         activation = settings.network.activation or entry.activation
         initializer = settings.network.initializer or entry.initializer
         shared = uses_variant or network.shares_trunk
-        return dense_network(net, activation, shared, outputs, output_activation=last, initializer=initializer)
+        heads = {'output_activation': last, 'initializer': initializer}
+        return dense_network(net, activation, shared, outputs, **heads, normalise=settings.network.normalize_layers)
     files = entry[network.option]['cnn' if envs.is_image else 'ann']
     if not files:
         kind = 'images' if envs.is_image else 'vectors'

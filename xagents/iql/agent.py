@@ -81,7 +81,7 @@ class IQL(ReplayedActorCritic):
         """
         observations, next_observations = map(network_input, (batch.observations, batch.next_observations))
         q = tf.reduce_min([target_value(critic, observations, batch.actions) for critic in self.target_critics], 0)
-        goal = batch.rewards + batch.discounts * self.values(next_observations)
+        goal = batch.rewards + batch.discounts * self.values(next_observations, training=False)
         with tf.GradientTape() as tape:
             v = self.values(observations)
             value_loss = tf.reduce_mean(expectile_loss(q - v, self.traced_options.expectile))
@@ -114,9 +114,9 @@ class IQL(ReplayedActorCritic):
         o = self.traced_options
         return tf.stop_gradient(tf.minimum(tf.exp(o.inverse_temperature * advantages), o.max_weight))
 
-    def values(self, observations: tf.Tensor) -> tf.Tensor:
+    def values(self, observations: tf.Tensor, training: bool = True) -> tf.Tensor:
         """Return the values [B] of observations, which are network input."""
-        return tf.cast(self.value_model(observations, training=True), tf.float32)[:, 0]
+        return tf.cast(self.value_model(observations, training=training), tf.float32)[:, 0]
 
 
 def expectile_loss(differences: tf.Tensor, expectile: float) -> tf.Tensor:

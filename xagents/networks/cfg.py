@@ -7,6 +7,7 @@ A file is a list of INI sections. Each section describes one layer; layers are b
 | `convolutional-*` | `filters`, `size`, `stride` | `activation`, `initializer`, `gain`, `common`, `from` |
 | `flatten-*` | | `common`, `from` |
 | `dense-*` | `units`, unless it is an output | `activation`, `initializer`, `gain`, `common`, `output`, `from` |
+| `layernorm-*`, `batchnorm-*` | | `activation`, `common`, `from` |
 | `action-*` | | `common`, `from` |
 | `log-std-*` | | `init`, `from` |
 
@@ -19,6 +20,9 @@ The input of a layer:
 - `action` concatenates its input vector and the actions, which are a second input of the model. A critic of images
   needs this section after its `flatten`; a file has at most one. A critic without it has one input vector, the
   concatenation of observation and action.
+- `layernorm` normalises each row of its input to mean 0 and deviation 1 over its last axis (Ba et al. 2016,
+  arXiv:1607.06450). `batchnorm` does so over the batch, with the correction of batch renormalisation (Ioffe 2017,
+  arXiv:1702.03275). Both have a learned scale and offset, and apply their activation.
 - `log-std` is the learned log standard deviation of a Gaussian. It belongs to the output that is the mean: the first
   output, or the one that `from` names. It is always the last output of the model and cannot be an input.
 
@@ -83,6 +87,8 @@ _WEIGHTS = {
 _KEYS: dict[str, dict[str, _Key]] = {
     'convolutional': {'filters': _WHOLE, 'size': _WHOLE, 'stride': _WHOLE} | _WEIGHTS | _ORIGIN,
     'flatten': _ORIGIN,
+    'layernorm': {'activation': _choice(ACTIVATIONS)} | _ORIGIN,
+    'batchnorm': {'activation': _choice(ACTIVATIONS)} | _ORIGIN,
     'dense': {'units': _WHOLE} | _WEIGHTS | {'output': _SWITCH} | _ORIGIN,
     'action': _ORIGIN,
     'log-std': {'init': _Key('a number', _number), 'from': _Key('an output section', str)},
@@ -182,6 +188,7 @@ def dense_network(
     outputs: Sequence[str] = ('actor', 'critic'),
     output_activation: str = 'linear',
     initializer: str = 'orthogonal',
+    normalise: str | None = None,
 ) -> NetworkDescription:
     """Describe a dense network without a file (`--net 256 256 --activation relu`).
 
@@ -195,6 +202,8 @@ def dense_network(
         outputs: names of the outputs, in order; the environment determines their sizes.
         output_activation: activation of the outputs, one of ACTIVATIONS; `tanh` for an actor of actions from -1 to 1.
         initializer: initializer of all layers, one of INITIALIZERS.
+        normalise: `layer` for layer normalisation between each layer of the trunk and its activation, `batch` for batch
+            renormalisation of the input and after each layer of the trunk (as CrossQ), or None.
 
     Raises:
         ValueError: if an argument is not valid.
@@ -212,11 +221,18 @@ def dense_network(
     trunk = INPUT
     for output in outputs:
         if not shared or trunk == INPUT:
-            prefix, trunk = 'dense' if shared else f'dense-{output}', INPUT
+            own, trunk = '' if shared else f'-{output}', INPUT
+            if normalise == 'batch':
+                sections[f'batchnorm{own}-input'], trunk = {'from': trunk}, f'batchnorm{own}-input'
             for i, width in enumerate(widths):
                 begin = _start(initializer, _ROOT_2, trunk)
-                sections[f'{prefix}-{i}'] = begin | {'units': width, 'activation': activation}
-                trunk = f'{prefix}-{i}'
+                inside = 'linear' if normalise == 'layer' else activation
+                sections[f'dense{own}-{i}'] = begin | {'units': width, 'activation': inside}
+                trunk = f'dense{own}-{i}'
+                if normalise is not None:
+                    after = {'activation': activation} if normalise == 'layer' else {}
+                    sections[f'{normalise}norm{own}-{i}'] = {'from': trunk, **after}
+                    trunk = f'{normalise}norm{own}-{i}'
         head = _start(initializer, _HEAD_GAINS.get(output, '1'), trunk)
         sections[f'dense-{output}'] = head | {'activation': output_activation, 'output': '1'}
     return network_from_sections(sections, f'net {" ".join(widths)}')

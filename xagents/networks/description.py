@@ -28,7 +28,7 @@ class Layer:
 
     Attributes:
         name: name of the section.
-        kind: `convolutional`, `flatten`, `dense`, `action` or `log-std`.
+        kind: `convolutional`, `flatten`, `dense`, `layernorm`, `batchnorm`, `action` or `log-std`.
         source: name of the section that is the input of this layer, or `input`.
         units: width of a dense layer; None if the environment determines the size of an output.
         filters: number of filters of a convolution.
@@ -192,7 +192,7 @@ def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: s
     at = f'{where}: [{layer.name}]'
     if layer.kind == 'flatten':
         return (math.prod(shape),)
-    if layer.kind == 'log-std':
+    if layer.kind in ('log-std', 'layernorm', 'batchnorm'):
         return shape
     got = f'{at}: got an input of shape {shape}'
     if layer.kind in ('dense', 'action'):

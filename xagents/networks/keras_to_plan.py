@@ -9,7 +9,8 @@ import keras
 import tensorflow as tf
 
 from xagents.networks.models import LogProbabilities, LogStd
-from xagents.networks.plan import ACTIVATIONS, Kind, LayerCall, NetworkPlan
+from xagents.networks.normalisation_layers import BatchRenorm
+from xagents.networks.plan import ACTIVATIONS, NORM_WEIGHTS, Kind, LayerCall, NetworkPlan
 from xagents.networks.registry import is_functional
 from xagents.networks.state_dependent import Deviations
 
@@ -19,20 +20,23 @@ _KINDS: dict[type, Kind] = {
     keras.layers.Activation: 'activation',
     keras.layers.Flatten: 'flatten',
     keras.layers.Identity: 'same',
+    keras.layers.LayerNormalization: 'layer-norm',
+    keras.layers.BatchNormalization: 'batch-norm',
+    BatchRenorm: 'batch-norm',
     LogStd: 'log-std',
     Deviations: 'deviations',
     LogProbabilities: 'log-probabilities',
 }
-_NOT_OF_VECTORS = ('convolution', 'flatten', 'same')
+_NOT_OF_VECTORS = ('convolution', 'flatten', 'same', 'activation', 'layer-norm', 'batch-norm')
 
 
 def plan_from_model(model: keras.Model) -> NetworkPlan:
     """Return the plan of a functional model. Its weight vector is `flat_parameters(model)`.
 
-    The model must have one input, and only Dense, Conv2D without padding, Flatten, Activation, Identity, and layers of
-    xagents. No layer may be frozen. Weights are float32, and NumPy computes in float32. A model that computes in
-    bfloat16 has a plan only if it has no convolutions: inference by the plan is then faster than by a graph, and more
-    precise.
+    The model must have one input, and only Dense, Conv2D without padding, Flatten, Activation, Identity,
+    LayerNormalization and BatchNormalization of the last axis, and layers of xagents. No layer may be frozen. Weights
+    are float32, and NumPy computes in float32. A model that computes in bfloat16 has a plan only if it has no
+    convolutions: inference by the plan is then faster than by a graph, and more precise.
 
     Raises:
         ValueError: with a message of one line, for any other model.
@@ -41,7 +45,7 @@ def plan_from_model(model: keras.Model) -> NetworkPlan:
     if reason:
         raise ValueError(f'model: {reason}, expected one input and the layers in docs/policy.md')
     offsets, size = {}, 0
-    for variable in model.trainable_variables:
+    for variable in model.weights:
         offsets[id(variable)] = size
         size += int(tf.size(variable.value))
     numbers = {id(model.inputs[0]): 0}
@@ -59,11 +63,11 @@ def has_plan(model: keras.Model) -> bool:
 
 
 def flat_parameters(model: keras.Model) -> tf.Tensor:
-    """Return the trainable variables of a model as one vector, float32 [number of trainable parameters].
+    """Return the weights of a model as one vector, float32: parameters, and the moving statistics of normalisations.
 
     A compiled update can call this function to return the weights in one tensor.
     """
-    parts = [tf.reshape(tf.cast(v.value, tf.float32), [-1]) for v in model.trainable_variables]
+    parts = [tf.reshape(tf.cast(v.value, tf.float32), [-1]) for v in model.weights]
     return tf.concat(parts, 0) if parts else tf.zeros([0])
 
 
@@ -73,6 +77,10 @@ def _call(layer: Any, source: int, target: int, offsets: dict[int, int]) -> Laye
     if kind in ('log-std', 'deviations'):
         expln = kind == 'deviations' and layer.expln
         return LayerCall(kind, source, target, offsets[id(layer.log_std)], tuple(layer.log_std.shape), expln=expln)
+    if kind in NORM_WEIGHTS:
+        return LayerCall(
+            kind, source, target, offsets[id(layer.gamma)], tuple(layer.gamma.shape), epsilon=float(layer.epsilon)
+        )
     activation = _activation_name(layer.activation) if hasattr(layer, 'activation') else 'linear'
     if kind not in ('dense', 'convolution'):
         return LayerCall(kind, source, target, activation=activation)
@@ -110,16 +118,16 @@ def _unsupported(model: keras.Model) -> str | None:
         return f'it has {len(inputs)} inputs, or one of unknown shape'
     if any(len(output.shape) != 2 for output in model.outputs):
         return 'an output is not a vector'
-    trainable = [id(variable) for variable in model.trainable_variables]
+    weights = [id(variable) for variable in model.weights]
     called = [layer for layer, _, _ in _calls(model)]  # functions of Keras are not layers
     for layer in (*layers, *called):
-        problem = '' if isinstance(layer, keras.layers.InputLayer) else _problem(layer, trainable)
+        problem = '' if isinstance(layer, keras.layers.InputLayer) else _problem(layer, weights)
         if problem:
             return f'layer {layer.name!r} {problem}'
     return None
 
 
-def _problem(layer: Any, trainable: list[int]) -> str:
+def _problem(layer: Any, weights: list[int]) -> str:
     """Return the reason why a plan cannot contain a layer, or an empty string."""
     kind = _KINDS.get(type(layer))
     if kind is None:
@@ -140,7 +148,23 @@ def _problem(layer: Any, trainable: list[int]) -> str:
         return 'has an input that is not a vector'
     if getattr(layer, 'lora_enabled', False):
         return 'has LoRA weights'
-    return '' if _is_contiguous([id(variable) for variable in layer.variables], trainable) else 'is frozen'
+    if kind in NORM_WEIGHTS and (problem := _norm_problem(layer)):
+        return problem
+    if not layer.trainable:
+        return 'is frozen'
+    return '' if _is_contiguous([id(variable) for variable in layer.weights], weights) else 'shares weights'
+
+
+def _norm_problem(layer: Any) -> str:
+    """Return the reason why a plan cannot contain a normalisation, or an empty string."""
+    rank = len(layer._inbound_nodes[0].input_tensors[0].shape)
+    axis = getattr(layer, 'axis', -1)
+    axes = list(axis) if isinstance(axis, list | tuple) else [axis]
+    if [a % rank for a in axes] != [rank - 1] or getattr(layer, 'rms_scaling', False):
+        return 'does not normalise its last axis'
+    if not (getattr(layer, 'scale', True) and getattr(layer, 'center', True)):
+        return 'has no scale or no offset'
+    return ''
 
 
 def _is_contiguous(items: list[int], row: list[int]) -> bool:

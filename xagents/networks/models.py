@@ -12,10 +12,12 @@ import numpy as np
 
 from xagents.networks.cfg import parse_network
 from xagents.networks.description import INPUT, Layer, NetworkDescription, value_error
+from xagents.networks.normalisation_layers import LAYER_EPSILON, BatchRenorm
 from xagents.networks.numpy_inference import TINY
 from xagents.networks.registry import is_functional
 
 OPTIMIZERS = ('adam', 'rmsprop')
+NORMALISATIONS = ('layernorm', 'batchnorm')
 
 
 @keras.saving.register_keras_serializable('xagents')
@@ -111,6 +113,9 @@ class ModelReader:
             source = tensors[layer.source]
             called_on = [source, actions] if layer.kind == 'action' else source
             tensors[layer.name] = self._build(layer, index, shapes[layer.name], shapes[layer.source])(called_on)
+            if layer.kind in NORMALISATIONS and layer.activation != 'linear':
+                activation = keras.layers.Activation(layer.activation, name=f'{layer.name}-activation')
+                tensors[layer.name] = activation(tensors[layer.name])
         outputs = [tensors[layer.name] for layer in self.network.outputs]
         if self.network.log_std is not None:
             outputs.append(tensors[self.network.log_std.name])
@@ -127,6 +132,10 @@ class ModelReader:
             return keras.layers.Flatten(name=layer.name)
         if layer.kind == 'action':
             return keras.layers.Concatenate(name=layer.name)
+        if layer.kind == 'layernorm':
+            return keras.layers.LayerNormalization(epsilon=LAYER_EPSILON, name=layer.name)
+        if layer.kind == 'batchnorm':
+            return BatchRenorm(name=layer.name)
         if layer.kind == 'log-std':
             return LogStd(layer.init, name=layer.name, dtype='float32')
         options: dict[str, Any] = self._initializers(layer, index, source[-1] * max(layer.size, 1) ** 2)

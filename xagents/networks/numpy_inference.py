@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from xagents.networks.acting import PublishedWeights
-from xagents.networks.plan import LayerCall, NetworkPlan
+from xagents.networks.plan import NORM_WEIGHTS, LayerCall, NetworkPlan
 
 try:
     from threadpoolctl import ThreadpoolController
@@ -122,6 +122,13 @@ class NumpyNetwork:
             return self._deviations(call, source, steps)
         if call.kind == 'convolution':
             return self._convolution(call, source, shape, steps)
+        if call.kind in NORM_WEIGHTS:
+            return self._normalisation(call, source, steps)
+        if call.kind == 'activation' and source.ndim == 4:
+            images = np.empty_like(source)
+            steps.append((_fill, source, images))
+            steps.extend(_activation_steps(call.activation, images.reshape(-1, shape[-1]).T))
+            return images
         if call.kind == 'flatten' and source.ndim == 4:
             target = _vectors(shape[0], len(source))
             steps.append((_fill, source.reshape(len(source), -1).T, target[:-1, : len(source)]))
@@ -179,6 +186,20 @@ class NumpyNetwork:
         steps.extend(_activation_steps(call.activation, flat.T))
         return target
 
+    def _normalisation(self, call: LayerCall, source: Array, steps: list[Step]) -> Array:
+        (units,) = call.kernel
+        scale, offset, *moving = (self._view(call.at + i * units, (units,)) for i in range(NORM_WEIGHTS[call.kind]))
+        if source.ndim == 4:
+            target = np.empty_like(source)
+            rows, out = source.reshape(-1, units).T, target.reshape(-1, units).T
+        else:
+            target = _buffer(units, source.shape[1])
+            rows, out = source[:-1], target[:-1]
+        function = _normalise_batch if moving else _normalise_layer
+        arguments = [x[:, None] for x in (scale, offset, *moving)]
+        steps.append((functools.partial(function, np.float32(call.epsilon), *arguments), rows, out))
+        return target
+
     def _view(self, start: int, shape: tuple[int, ...]) -> Array:
         return self._weights[start : start + math.prod(shape)].reshape(shape)
 
@@ -205,6 +226,30 @@ def _add(summand: Array, target: Array) -> None:
 
 def _dot(kernel: Array, source: Array, target: Array) -> None:
     np.dot(source, kernel, target)
+
+
+def _normalise_layer(epsilon: np.float32, scale: Array, offset: Array, source: Array, target: Array) -> None:
+    """Normalise each column of [units, N]; sums run over the units in order, whatever N is."""
+    units = np.float32(len(source))
+    np.subtract(source, _sum_over_units(source) / units, target)
+    variance = _sum_over_units(target * target) / units
+    np.multiply(target, np.float32(1) / np.sqrt(variance + epsilon), target)
+    np.multiply(target, scale, target)
+    np.add(target, offset, target)
+
+
+def _sum_over_units(x: Array) -> Array:
+    """Return the sums [N] of [units, N]; NumPy adds rows of a C-contiguous array one after the other."""
+    return np.add.reduce(np.ascontiguousarray(x), 0)
+
+
+def _normalise_batch(
+    epsilon: np.float32, scale: Array, offset: Array, mean: Array, variance: Array, source: Array, target: Array
+) -> None:
+    """Normalise each row of [units, N] by the moving statistics of its unit."""
+    np.subtract(source, mean, target)
+    np.multiply(target, scale / np.sqrt(variance + epsilon), target)
+    np.add(target, offset, target)
 
 
 def _expln(source: Array, target: Array) -> None:

@@ -15,7 +15,20 @@ ACTIVATIONS = (
     *('linear', 'tanh', 'relu', 'sigmoid', 'softmax', 'softplus', 'exponential'),
     *('elu', 'selu', 'silu', 'leaky_relu', 'softsign', 'gelu'),
 )
-Kind = Literal['dense', 'convolution', 'log-std', 'deviations', 'log-probabilities', 'activation', 'flatten', 'same']
+Kind = Literal[
+    'dense',
+    'convolution',
+    'log-std',
+    'deviations',
+    'log-probabilities',
+    'activation',
+    'flatten',
+    'same',
+    'layer-norm',
+    'batch-norm',
+]
+# weights of a normalisation for each unit: scale and offset, and for `batch-norm` also moving mean and variance
+NORM_WEIGHTS = {'layer-norm': 2, 'batch-norm': 4}
 
 
 @dataclass(frozen=True)
@@ -28,10 +41,11 @@ class LayerCall:
         target: number of the output tensor.
         at: index of the first weight in the weight vector: the kernel, then the bias.
         kernel: shape of the kernel: (inputs, units) for dense layers and deviations, (height, width, channels, filters)
-            for convolutions, (units,) for a log-std.
+            for convolutions, (units,) for a log-std and a normalisation.
         bias: whether the layer has a bias.
         strides: strides of a convolution without padding.
         activation: activation after the layer, one of ACTIVATIONS.
+        epsilon: number that a normalisation adds to the variance.
         expln: whether deviations use expln instead of exp (see `xagents.networks.state_dependent`).
     """
 
@@ -44,10 +58,13 @@ class LayerCall:
     strides: tuple[int, ...] = ()
     activation: str = 'linear'
     expln: bool = False
+    epsilon: float = 0.0
 
     @property
     def n_parameters(self) -> int:
         """Number of weights of the layer."""
+        if self.kind in NORM_WEIGHTS:
+            return NORM_WEIGHTS[self.kind] * math.prod(self.kernel)
         return (math.prod(self.kernel) if self.kernel else 0) + self.bias * (self.kernel[-1] if self.kernel else 0)
 
 
@@ -79,6 +96,8 @@ class NetworkPlan:
             raise ValueError('not a network plan: a size is not a whole number, or is too small')
         if any(type(flag) is not bool for call in self.calls for flag in (call.bias, call.expln)):
             raise ValueError('not a network plan: bias and expln must be true or false')
+        if any(type(call.epsilon) is not float or not 0 <= call.epsilon < math.inf for call in self.calls):
+            raise ValueError('not a network plan: epsilon must be a number from 0')
 
     @property
     def has_convolutions(self) -> bool:
@@ -142,6 +161,9 @@ def _shape(call: LayerCall, source: tuple[int, ...]) -> tuple[int, ...]:
         return (math.prod(call.kernel),)
     elif call.kind == 'log-std' and len(call.kernel) == 1 and len(source) == 1:
         return call.kernel
-    elif call.kind == 'same' or (call.kind in ('activation', 'log-probabilities') and len(source) == 1):
+    elif call.kind in NORM_WEIGHTS and source[-1:] == call.kernel:
+        return source
+    same_shape = ('same', 'activation', *(['log-probabilities'] if len(source) == 1 else []))
+    if call.kind in same_shape:
         return source
     raise ValueError(f'not a network plan: a {call.kind} of {call.kernel} has an input of shape {source}')

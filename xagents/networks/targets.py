@@ -9,13 +9,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from xagents.networks.keras_to_plan import flat_parameters
 from xagents.networks.optimisers import flatten_tensors, split_like, xla_compile
 from xagents.networks.programs import float_outputs
 
 
 class TargetNetwork:
     """A copy of a network whose parameters are one vector, so that an update is one operation.
+
+    Moving statistics of normalisations are those of the network itself.
 
     Attributes:
         n_inputs: number of inputs of the network.
@@ -25,7 +26,7 @@ class TargetNetwork:
     def __init__(self, model: keras.Model):
         self._model = model
         self.n_inputs = len(model.inputs)
-        self._vector = tf.Variable(flat_parameters(model), name='target')
+        self._vector = tf.Variable(_parameters(model), name='target')
         self.steps = 0
 
     def __call__(self, inputs: Any) -> list[tf.Tensor]:
@@ -37,11 +38,11 @@ class TargetNetwork:
 
     def copy(self) -> None:
         """Copy the parameters of the network."""
-        self._vector.assign(flat_parameters(self._model))
+        self._vector.assign(_parameters(self._model))
 
     def copy_if(self, enabled: tf.Tensor) -> None:
         """Copy the parameters of the network if the scalar `enabled` is true (Mnih et al. 2015, algorithm 1)."""
-        self._vector.assign(tf.where(enabled, flat_parameters(self._model), self._vector))
+        self._vector.assign(tf.where(enabled, _parameters(self._model), self._vector))
 
     def soft_update(self, tau: float | tf.Tensor) -> None:
         """Move the parameters by the fraction `tau` towards those of the network.
@@ -62,6 +63,11 @@ class TargetNetwork:
             raise ValueError(f'the saved target network has {parameters.size} parameters, not {self._vector.shape[0]}')
         self._vector.assign(parameters)
         self.steps = int(state['steps'])
+
+
+def _parameters(model: keras.Model) -> tf.Tensor:
+    """Return the trainable variables of a model as one vector, float32 [P]."""
+    return flatten_tensors([tf.cast(v.value, tf.float32) for v in model.trainable_variables] or [tf.zeros(0)])
 
 
 @xla_compile

@@ -9,7 +9,7 @@ from typing import Any
 from xagents.options.declaration import Options, choice, count, option
 
 # options that require --net
-NET_ONLY_OPTIONS = ('activation', 'initializer')
+NET_ONLY_OPTIONS = ('activation', 'initializer', 'normalize_layers')
 NO_ENVIRONMENT = 'got nothing, expected a Gymnasium id, such as CartPole-v1'
 
 
@@ -77,5 +77,10 @@ class NetworkOptions(Options):
         None,
         'initial weights of --net: orthogonal with a small last layer of the policy, Glorot, or uniform in ±1/√inputs',
         choices=('orthogonal', 'glorot_uniform', 'fan_in_uniform'),
+    )
+    normalize_layers: str | None = choice(
+        None,
+        'normalise the layers of --net: each row before the activation, or the batch (not for on-policy agents)',
+        choices=('layer', 'batch'),
     )
     shared_network: bool = option(False, 'share one trunk between actor and critic, if one network has both outputs')

@@ -74,6 +74,7 @@ class MakeKeywords(RunKeywords, total=False):
     net: int | Sequence[int] | None
     activation: Literal['tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'] | None
     initializer: Literal['orthogonal', 'glorot_uniform', 'fan_in_uniform'] | None
+    normalize_layers: Literal['layer', 'batch'] | None
     shared_network: bool
     gamma: float
     lr: float
@@ -211,6 +212,7 @@ class TuneKeywords(TypedDict, total=False):
     net: int | Sequence[int] | None
     activation: Literal['tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'] | Sequence[str] | None
     initializer: Literal['orthogonal', 'glorot_uniform', 'fan_in_uniform'] | Sequence[str] | None
+    normalize_layers: Literal['layer', 'batch'] | Sequence[str] | None
     shared_network: bool
     checkpoints: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     history_checkpoint: str | os.PathLike[str] | None

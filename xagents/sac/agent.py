@@ -104,7 +104,7 @@ class SAC(ReplayedActorCritic):
 
     def next_values(self, observations: tf.Tensor, noise: Any) -> tf.Tensor:
         """Return min Q'(s', a') − α log π(a'|s') [B] of sampled next actions a' (equations 3 and 6)."""
-        actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations), noise[0])
+        actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations, False), noise[0])
         q = tf.reduce_min([target_value(critic, observations, actions) for critic in self.target_critics], 0)
         return q - self.temperature() * log_probs
 
@@ -132,13 +132,13 @@ class SAC(ReplayedActorCritic):
 
     def policy_loss_and_entropy(self, observations: tf.Tensor, noise: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the mean of α log π(a|s) − min Q(s, a) for sampled actions a (equation 9), and −mean log π(a|s)."""
-        actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations), noise[1])
+        actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations, True), noise[1])
         q = tf.reduce_min([self.critic_value(critic, observations, actions) for critic in self.critic_models], 0)
         return tf.reduce_mean(self.temperature() * log_probs - q), -tf.reduce_mean(log_probs)
 
-    def policy_outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
-        """Return the outputs of the actor, [B, units] each."""
-        return float_outputs(self.actor_model(observations, training=True))
+    def policy_outputs(self, observations: tf.Tensor, training: bool) -> list[tf.Tensor]:
+        """Return the outputs of the actor, [B, units] each; `training` is for its own update."""
+        return float_outputs(self.actor_model(observations, training=training))
 
     def parts(self) -> dict[str, Any]:
         """Return the parts whose state belongs in checkpoints: also a learned temperature."""

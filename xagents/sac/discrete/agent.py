@@ -73,7 +73,7 @@ class DiscreteSAC(SAC):
 
     def next_values(self, observations: tf.Tensor, noise: Any) -> tf.Tensor:
         """Return Σ π(a'|s') (min Q'(s', a') − α log π(a'|s')) [B] (equation 10)."""
-        log_probs = tf.nn.log_softmax(self.policy_outputs(observations)[0])
+        log_probs = tf.nn.log_softmax(self.policy_outputs(observations, False)[0])
         q = tf.reduce_min([critic(observations)[0] for critic in self.target_critics], 0)
         return tf.reduce_sum(tf.exp(log_probs) * (q - self.temperature() * log_probs), -1)
 
@@ -85,7 +85,7 @@ class DiscreteSAC(SAC):
 
     def policy_loss_and_entropy(self, observations: tf.Tensor, noise: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the mean of Σ π(a|s) (α log π(a|s) − min Q(s, a)) (equation 12), and the mean entropy."""
-        log_probs = tf.nn.log_softmax(self.policy_outputs(observations)[0])
+        log_probs = tf.nn.log_softmax(self.policy_outputs(observations, True)[0])
         q = tf.reduce_min([tf.cast(critic(observations), tf.float32) for critic in self.critic_models], 0)
         entropy = -tf.reduce_sum(tf.exp(log_probs) * log_probs, -1)
         loss = -tf.reduce_sum(tf.exp(log_probs) * tf.stop_gradient(q), -1) - self.temperature() * entropy
