@@ -86,7 +86,7 @@ class BaseAgent:
     Options: ClassVar[type[AgentOptions]] = AgentOptions
     NO_OVERLAP_REASON: str = ''
     # why updates do not admit networks that normalise over the batch; empty if they do
-    NO_BATCH_STATISTICS: ClassVar[str] = ''
+    _NO_BATCH_STATISTICS: ClassVar[str] = ''
     model_names: ClassVar[tuple[str, ...]] = ()
     # whether rollouts contain raw observations and rewards, which are normalised at each update
     raw_rollouts: ClassVar[bool] = False

@@ -41,7 +41,7 @@ class OnPolicy(BaseAgent):
     Options: ClassVar[type[AgentOptions]] = OnPolicyOptions
     options: OnPolicyOptions
     METRICS: ClassVar[tuple[str, ...]] = ()
-    NO_BATCH_STATISTICS = 'compares its updates with the policy that acted, which uses moving statistics'
+    _NO_BATCH_STATISTICS = 'compares its updates with the policy that acted, which uses moving statistics'
     # whether rollouts contain the outputs of the policy that acted
     keeps_outputs: bool = False
     critic: keras.Model
