@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from xagents.a2c.agent import A2C as A2C
     from xagents.acer.agent import ACER as ACER
     from xagents.bc.agent import BC as BC
+    from xagents.crossq.agent import CrossQ as CrossQ
     from xagents.datasets.reading import open_dataset as open_dataset
     from xagents.ddpg.agent import DDPG as DDPG
     from xagents.dqn.agent import DQN as DQN
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from xagents.sac.agent import SAC as SAC
     from xagents.td3.agent import TD3 as TD3
     from xagents.td3_bc.agent import TD3BC as TD3BC
+    from xagents.tqc.agent import TQC as TQC
     from xagents.trpo.agent import TRPO as TRPO
     from xagents.tuning.evolve import evolve as evolve
     from xagents.tuning.tune import tune as tune
@@ -44,6 +46,7 @@ _MODULES = {
     'A2C': 'xagents.a2c.agent',
     'ACER': 'xagents.acer.agent',
     'BC': 'xagents.bc.agent',
+    'CrossQ': 'xagents.crossq.agent',
     'DDPG': 'xagents.ddpg.agent',
     'DQN': 'xagents.dqn.agent',
     'IQL': 'xagents.iql.agent',
@@ -51,6 +54,7 @@ _MODULES = {
     'SAC': 'xagents.sac.agent',
     'TD3': 'xagents.td3.agent',
     'TD3BC': 'xagents.td3_bc.agent',
+    'TQC': 'xagents.tqc.agent',
     'TRPO': 'xagents.trpo.agent',
     'agents': 'xagents.registry.agents',
     'create_envs': 'xagents.envs.create',

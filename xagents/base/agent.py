@@ -188,6 +188,11 @@ class BaseAgent:
         """Return the sizes of possible network outputs, by their names in the registry."""
         return {}
 
+    @classmethod
+    def _units_for(cls, envs: Envs, options: AgentOptions) -> dict[str, int]:
+        """Return the sizes of network outputs, which options of the agent may set."""
+        return cls.output_units(envs)
+
     def make_policy(self, network: ActingNetwork) -> Policy:
         """Return a policy that acts with `network`, which has the form of `actor`."""
         return NoPolicy(type(self).__name__, self._policy_columns())

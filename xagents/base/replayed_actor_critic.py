@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -33,6 +33,8 @@ class ReplayedActorCritic(OffPolicy):
 
     # outputs of the actor for each component of an action
     ACTOR_OUTPUTS = 1
+    # metrics of updates of the policy, which may be fewer than those of the critics
+    POLICY_METRICS: ClassVar[tuple[str, ...]] = ('loss/policy',)
     # agents for discrete actions, for messages
     DISCRETE_AGENTS = 'dqn or ppo'
 
@@ -105,7 +107,12 @@ class ReplayedActorCritic(OffPolicy):
         samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
         acting_weights, metrics = self._update(samples, batch['n_updates'], learning_rate)
         self.actor.refresh(acting_weights)
-        return self.metrics_by_name(metrics.numpy())
+        logs = self.metrics_by_name(metrics.numpy())
+        if (share := logs.pop('policy_updates', None)) is not None:
+            # means over all updates, including those without an update of the policy
+            policy = {name: logs.pop(name) for name in self.POLICY_METRICS}
+            logs |= {name: value / share for name, value in policy.items()} if share else {}
+        return logs
 
     def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
         """Return the noise of the updates for actions of `shape` [K, B, A]: none."""
@@ -134,7 +141,13 @@ class ReplayedActorCritic(OffPolicy):
         """Update each critic towards the targets `goal` [B]; return metrics, and TD errors [B] of the first critic."""
         loss, gradients, errors, q = self.critic_errors(observations, actions, goal)
         updated, norm = apply_together(self.critic_steps, gradients)
-        metrics = {
+        return self.critic_metrics(loss, errors, q, updated, norm), errors[0]
+
+    def critic_metrics(
+        self, loss: tf.Tensor, errors: Sequence[tf.Tensor], q: Sequence[tf.Tensor], updated: tf.Tensor, norm: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Return the metrics of an update of the critics by name; see `critic_errors` for its arguments."""
+        return {
             'updates': updated,
             'stats/refused': 1.0 - updated,
             'loss/value': loss,
@@ -142,7 +155,13 @@ class ReplayedActorCritic(OffPolicy):
             'stats/td_error': tf.reduce_mean(tf.abs(errors[0])),
             'stats/grad_norm': norm,
         }
-        return metrics, errors[0]
+
+    def delayed(self, update: Callable[[], dict[str, tf.Tensor]], critics_updated: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the metrics of `update` after every `policy_delay` steps of the critics, else zeros."""
+        steps = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
+        due = (critics_updated > 0) & (steps % self.traced_options.policy_delay == 0)
+        names = (*self.POLICY_METRICS, 'policy_updates', 'stats/refused')
+        return tf.cond(due, update, lambda: dict.fromkeys(names, tf.zeros(())))
 
     def critic_errors(
         self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor

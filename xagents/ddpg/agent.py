@@ -65,13 +65,6 @@ class DDPG(ReplayedActorCritic):
 
     # learning
 
-    def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make the updates of one iteration; see `ReplayedActorCritic`."""
-        logs = super().learn(batch, learning_rate)
-        # both are means over all updates, including those without a policy update
-        share, loss = logs.pop('policy_updates', 0.0), logs.pop('loss/policy', 0.0)
-        return {**logs, 'loss/policy': loss / share} if share else logs
-
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Update the critics, then the actor, with a batch, [B, …] each; return metrics and TD errors [B]."""
         observations, next_observations = map(network_input, (batch.observations, batch.next_observations))

@@ -414,7 +414,7 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     convolutional = any(_is_convolutional(network, envs) for network in descriptions)
     if not convolutional and threads_in_use() == 0:
         set_threads(1)  # fastest for dense networks on a CPU; convolutions use all cores
-    units, seed = entry.agent.output_units(envs), options.draw_seed()
+    units, seed = entry.agent._units_for(envs, options), options.draw_seed()
     models = []
     with _dtype_policy(options.precision):
         for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True)):
@@ -489,8 +489,8 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
         activation = settings.network.activation or entry.activation
         initializer = settings.network.initializer or entry.initializer
         shared = uses_variant or network.shares_trunk
-        heads = {'output_activation': last, 'initializer': initializer}
-        return dense_network(net, activation, shared, outputs, **heads, normalise=settings.network.normalize_layers)
+        normalise = settings.network.normalize_layers or entry.normalise
+        return dense_network(net, activation, shared, outputs, last, initializer, normalise)
     files = entry[network.option]['cnn' if envs.is_image else 'ann']
     if not files:
         kind = 'images' if envs.is_image else 'vectors'

@@ -72,7 +72,6 @@ _AGENTS = {
     'dqn --her, ddpg --her or td3 --her': 'her',
     'ppo': 'maskableppo ppo2 ppolstm recurrentppo',
     'ppo --explorers': 'appo',
-    'sac': 'crossq tqc',
     'td3-bc': 'td3bc',
 }
 # attributes of agents and of the package here, and what other libraries call them

@@ -82,6 +82,7 @@ class Entry(Mapping):
         variant: another form of the networks, or None.
         activation: activation of the layers of `--net`.
         initializer: initializer of the layers of `--net`.
+        normalise: normalisation of the layers of `--net`, `layer` or `batch`, or None.
         declaration: dataclass of the options, or `module:Class`. The default is `Options` of the agent's class.
         folder: package whose `models/` contains the .cfg files of the networks; '' for no files.
         distribution: distribution that contains the agent, for messages.
@@ -95,6 +96,7 @@ class Entry(Mapping):
     variant: Variant | None = None
     activation: str = 'tanh'
     initializer: str = 'orthogonal'
+    normalise: str | None = None
     declaration: str | type = ''
     folder: str = ''
     distribution: str = 'xagents'
@@ -226,6 +228,10 @@ _DISCRETE_SAC = (
     NetworkRole('actor', 'actor_model', ('actor',)),
     *(NetworkRole(f'critic {i}', 'critic_model', ('q',)) for i in (1, 2)),
 )
+_TQC = (
+    _SAC[0],
+    *(NetworkRole(f'critic {i}', 'critic_model', ('quantiles',), takes_actions=True) for i in (1, 2)),
+)
 _SHARED, _DUELING = Variant('shared_network'), Variant('dueling', ('advantage', 'value'))
 
 
@@ -247,6 +253,11 @@ _BUILTIN_ENTRIES = (
     _builtin('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
     _builtin('acer', 'ACER', _ACTOR_Q, 'actor-critic with experience replay: discrete actions', _SHARED),
     _builtin('bc', 'BC', _ACTOR_CRITIC, 'behaviour cloning: imitates the actions of a data set', _SHARED),
+    _builtin(
+        *('crossq', 'CrossQ', _SAC, 'SAC with batch normalisation and without target networks: continuous actions'),
+        **_OFF_POLICY,
+        normalise='batch',
+    ),
     _builtin('ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions', **_OFF_POLICY),
     _builtin('dqn', 'DQN', _Q, 'deep Q-network: discrete actions, few environment steps', _DUELING, **_OFF_POLICY),
     _builtin('iql', 'IQL', _IQL, 'implicit Q-learning: continuous actions, from data sets', **_OFF_POLICY),
@@ -254,6 +265,7 @@ _BUILTIN_ENTRIES = (
     dataclasses.replace(_SAC_ENTRY, for_discrete=_DISCRETE_SAC_ENTRY),
     _builtin('td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, more stable than DDPG', **_OFF_POLICY),
     _builtin('td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: continuous actions, from data sets', **_OFF_POLICY),
+    _builtin('tqc', 'TQC', _TQC, 'SAC with truncated distributions of values: continuous actions', **_OFF_POLICY),
     _builtin('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: stable policy steps, on-policy'),
 )
 BUILTIN_AGENTS: dict[str, Entry] = {entry.id: entry for entry in _BUILTIN_ENTRIES}

@@ -38,8 +38,9 @@ class SAC(ReplayedActorCritic):
     DISCRETE_AGENTS = "xagents.make('sac', …), which makes a DiscreteSAC"
     METRICS = (
         *('updates', 'stats/refused', 'loss/value', 'loss/policy', 'stats/q', 'stats/td_error'),
-        *('stats/entropy', 'stats/temperature', 'stats/grad_norm'),
+        *('stats/entropy', 'stats/temperature', 'stats/grad_norm', 'policy_updates'),
     )
+    POLICY_METRICS = ('loss/policy', 'stats/entropy', 'stats/temperature')
 
     def __init__(
         self,
@@ -96,11 +97,15 @@ class SAC(ReplayedActorCritic):
             The metrics by name, and the TD errors [B].
         """
         observations, next_observations = map(network_input, (batch.observations, batch.next_observations))
-        goal = batch.rewards + batch.discounts * self.next_values(next_observations, batch.noise)
+        goal = self.goal(batch, next_observations)
         metrics, errors = self.update_critics(observations, batch.actions, goal)
         policy = self.update_policy(observations, batch.noise, metrics['updates'])
         refused = tf.maximum(metrics['stats/refused'], policy['stats/refused'])
         return {**metrics, **policy, 'stats/refused': refused}, errors
+
+    def goal(self, batch: ReplaySamples, next_observations: tf.Tensor) -> tf.Tensor:
+        """Return the targets [B] of both critics (equation 5)."""
+        return batch.rewards + batch.discounts * self.next_values(next_observations, batch.noise)
 
     def next_values(self, observations: tf.Tensor, noise: Any) -> tf.Tensor:
         """Return min Q'(s', a') − α log π(a'|s') [B] of sampled next actions a' (equations 3 and 6)."""
@@ -127,14 +132,19 @@ class SAC(ReplayedActorCritic):
             'loss/policy': zero_if_not_finite(loss),
             'stats/entropy': entropy,
             'stats/temperature': temperature,
+            'policy_updates': updated,
             'stats/refused': refused,
         }
 
     def policy_loss_and_entropy(self, observations: tf.Tensor, noise: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the mean of α log π(a|s) − min Q(s, a) for sampled actions a (equation 9), and −mean log π(a|s)."""
         actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations, True), noise[1])
-        q = tf.reduce_min([self.critic_value(critic, observations, actions) for critic in self.critic_models], 0)
+        q = self.policy_value([self.critic_value(critic, observations, actions) for critic in self.critic_models])
         return tf.reduce_mean(self.temperature() * log_probs - q), -tf.reduce_mean(log_probs)
+
+    def policy_value(self, values: list[tf.Tensor]) -> tf.Tensor:
+        """Return the values that the policy maximises, the smaller of those of both critics."""
+        return tf.reduce_min(values, 0)
 
     def policy_outputs(self, observations: tf.Tensor, training: bool) -> list[tf.Tensor]:
         """Return the outputs of the actor, [B, units] each; `training` is for its own update."""

@@ -58,8 +58,5 @@ class TD3(DDPG):
         self, observations: tf.Tensor, buffer_actions: tf.Tensor, critics_updated: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Update the actor and the target networks after every `policy_delay` steps of the critics; return metrics."""
-        updated = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
-        due = (critics_updated > 0) & (updated % self.traced_options.policy_delay == 0)
-        neither = dict.fromkeys(('loss/policy', 'policy_updates', 'stats/refused'), tf.zeros(()))
         update = super().update_policy
-        return tf.cond(due, lambda: update(observations, buffer_actions, critics_updated), lambda: neither)
+        return self.delayed(lambda: update(observations, buffer_actions, critics_updated), critics_updated)

@@ -1,0 +1,1 @@
+"""CrossQ: SAC with batch normalisation instead of target networks."""
