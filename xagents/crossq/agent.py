@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import keras
 import tensorflow as tf
@@ -44,8 +44,8 @@ class CrossQ(SAC):
             The metrics by name, and the TD errors [B].
         """
         observations, next_observations = map(network_input, (batch.observations, batch.next_observations))
-        next_outputs = self.policy_outputs(next_observations, False)
-        next_actions, log_probs = self.distribution.sample_with_log_prob(next_outputs, batch.noise[0])
+        next_outputs, noise = self.policy_outputs(next_observations, False), cast(tf.Tensor, batch.noise)
+        next_actions, log_probs = self.distribution.sample_with_log_prob(next_outputs, noise[0])
         both = tf.concat([observations, next_observations], 0), tf.concat([batch.actions, next_actions], 0)
         with tf.GradientTape(persistent=True) as tape:
             values = [self.critic_value(critic, *both, training=True) for critic in self.critic_models]
@@ -56,6 +56,6 @@ class CrossQ(SAC):
         gradients = [step.gradient(tape, loss) for step, loss in zip(self.critic_steps, losses, strict=True)]
         made, norm = apply_together(self.critic_steps, gradients)
         metrics = self.critic_metrics(tf.reduce_mean(losses), errors, q, made, norm)
-        policy = self.delayed(lambda: self.update_policy(observations, batch.noise, made), made)
+        policy = self.delayed(lambda: self.update_policy(observations, noise, made), made)
         refused = tf.maximum(metrics['stats/refused'], policy['stats/refused'])
         return {**metrics, **policy, 'stats/refused': refused}, errors[0]

@@ -20,7 +20,9 @@ class CrossQOptions(SACOptions):
         'policy_delay': (1, 2, 3, 4),
     }
 
-    tau: ClassVar[float] = 0.0  # there are no target networks
+    tau: float = changed(
+        SACOptions, 'tau', 0.005, ignored=True, tune=None, help='without effect: CrossQ has no target networks'
+    )
     lr: float = changed(OffPolicyOptions, 'lr', 1e-3)
     beta1: float = changed(OffPolicyOptions, 'beta1', 0.5)
     policy_delay: int = changed(

@@ -253,9 +253,8 @@ _BUILTIN_ENTRIES = (
     _builtin('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
     _builtin('acer', 'ACER', _ACTOR_Q, 'actor-critic with experience replay: discrete actions', _SHARED),
     _builtin('bc', 'BC', _ACTOR_CRITIC, 'behaviour cloning: imitates the actions of a data set', _SHARED),
-    _builtin(
-        *('crossq', 'CrossQ', _SAC, 'SAC with batch normalisation and without target networks: continuous actions'),
-        **_OFF_POLICY,
+    dataclasses.replace(
+        _builtin('crossq', 'CrossQ', _SAC, 'SAC with batch normalisation: continuous actions', **_OFF_POLICY),
         normalise='batch',
     ),
     _builtin('ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions', **_OFF_POLICY),

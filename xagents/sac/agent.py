@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -16,6 +16,7 @@ from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import SquashedGaussian
 from xagents.networks.gradient_steps import zero_if_not_finite
 from xagents.networks.programs import float_outputs, network_input
+from xagents.options.agents import AgentOptions
 from xagents.sac.cli import SACOptions
 from xagents.sac.temperature import Temperature
 
@@ -32,7 +33,7 @@ class SAC(ReplayedActorCritic):
         options: `SACOptions` and `RunOptions`.
     """
 
-    Options = SACOptions
+    Options: ClassVar[type[AgentOptions]] = SACOptions
     options: SACOptions
     ACTOR_OUTPUTS = 2  # mean and log standard deviation
     DISCRETE_AGENTS = "xagents.make('sac', …), which makes a DiscreteSAC"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import keras
 import numpy as np
@@ -41,8 +41,8 @@ class TQC(SAC):
 
     def goal(self, batch: ReplaySamples, next_observations: tf.Tensor) -> tf.Tensor:
         """Return the targets [B, k]: the smallest quantiles of both target critics together (equations 7 to 9)."""
-        outputs = self.policy_outputs(next_observations, False)
-        actions, log_probs = self.distribution.sample_with_log_prob(outputs, batch.noise[0])
+        outputs, noise = self.policy_outputs(next_observations, False), cast(tf.Tensor, batch.noise)
+        actions, log_probs = self.distribution.sample_with_log_prob(outputs, noise[0])
         quantiles = [c(critic_input(c.n_inputs, next_observations, actions))[0] for c in self.target_critics]
         kept = len(quantiles) * (self.options.n_quantiles - self.options.dropped_quantiles)
         smallest = tf.sort(tf.concat(quantiles, 1), 1)[:, :kept]
