@@ -54,6 +54,8 @@ CASES: dict[str, str | LearningCase] = {
     'iql': LearningCase('iql-pendulum', 'iql', options={**SETTINGS, 'reward_scale': 0.1}, **PENDULUM),
     'ppo': README_CASE,
     'sac': 'sac-pendulum',
+    'tqc': 'tqc-pendulum',
+    'crossq': LearningCase('crossq-pendulum', 'crossq', 'Pendulum-v1', 20_000),
     'td3': 'td3-pendulum',
     'td3-bc': LearningCase('td3-bc-pendulum', 'td3-bc', options=SETTINGS, **PENDULUM),
     'trpo': 'trpo-cartpole',

@@ -57,7 +57,7 @@ def complete(tmp_path_factory):
     [
         *(('', list(commands)), ('--', ['--help', '--verbose', '--version'])),
         *(('pl', ['play', 'plot']), ('train ', list(BUILTIN_AGENTS))),
-        *(('tune d', ['ddpg', 'dqn']), ('presets t', ['td3', 'td3-bc', 'trpo']), ('completion ', list(SHELLS))),
+        *(('tune d', ['ddpg', 'dqn']), ('presets t', ['td3', 'td3-bc', 'tqc', 'trpo']), ('completion ', list(SHELLS))),
         # choices, once or several times; --vector=as is three words to bash
         *(('train ppo --vector ', ['auto', 'sync', 'async', 'envpool']), ('train ppo --lr 1 --vector as', ['async'])),
         *(('train ppo --vector =', ['auto', 'sync', 'async', 'envpool']), ('train ppo --vector = as', ['async'])),
