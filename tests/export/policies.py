@@ -39,7 +39,9 @@ class Sampled(Counter):
 def agent_of(name, shown=VECTOR, taken=None, *, scale=4.0, **options):
     """An agent whose weights are large enough for its actions to differ, and to go beyond their bounds."""
     taken = taken or (
-        spaces.Box(-2, 2, (2,), np.float32) if name in ('ddpg', 'td3', 'td3-bc', 'iql', 'sac', 'tqc', 'crossq') else spaces.Discrete(3)
+        spaces.Box(-2, 2, (2,), np.float32)
+        if name in ('ddpg', 'td3', 'td3-bc', 'iql', 'sac', 'tqc', 'crossq')
+        else spaces.Discrete(3)
     )
     if 'model' not in options:
         options['net'] = [16]

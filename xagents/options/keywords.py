@@ -121,9 +121,11 @@ class MakeKeywords(RunKeywords, total=False):
     her_ratio: float
     actor_model: str | os.PathLike[str] | None
     critic_model: str | os.PathLike[str] | None
+    tau: float
+    target_entropy: float | None
+    policy_delay: int
     noise: Literal['gaussian', 'ornstein-uhlenbeck']
     step_noise_coef: float
-    tau: float
     double: bool
     dueling: bool
     prioritized: bool
@@ -148,11 +150,11 @@ class MakeKeywords(RunKeywords, total=False):
     clip_schedule: Literal['constant', 'linear', 'cosine']
     target_kl: float | None
     value_clip: float | None
-    target_entropy: float | None
-    policy_delay: int
     policy_noise_coef: float
     noise_clip: float
     alpha: float
+    n_quantiles: int
+    dropped_quantiles: int
     max_kl: float
     cg_damping: float
     cg_residual_tolerance: float
@@ -275,9 +277,11 @@ class TuneKeywords(TypedDict, total=False):
     her_ratio: float
     actor_model: str | os.PathLike[str] | None
     critic_model: str | os.PathLike[str] | None
+    tau: float | Sequence[float]
+    target_entropy: float | None
+    policy_delay: int | Sequence[int]
     noise: Literal['gaussian', 'ornstein-uhlenbeck'] | Sequence[str]
     step_noise_coef: float | Sequence[float]
-    tau: float | Sequence[float]
     double: bool | Sequence[bool]
     dueling: bool | Sequence[bool]
     prioritized: bool | Sequence[bool]
@@ -302,11 +306,11 @@ class TuneKeywords(TypedDict, total=False):
     clip_schedule: Literal['constant', 'linear', 'cosine']
     target_kl: float | None
     value_clip: float | None
-    target_entropy: float | None
-    policy_delay: int | Sequence[int]
     policy_noise_coef: float | Sequence[float]
     noise_clip: float | Sequence[float]
     alpha: float | Sequence[float]
+    n_quantiles: int
+    dropped_quantiles: int | Sequence[int]
     max_kl: float | Sequence[float]
     cg_damping: float | Sequence[float]
     cg_residual_tolerance: float | Sequence[float]
