@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,7 @@ class Case:
         steps: number of environment steps of a short run.
         refusals: options and clauses that the agent does not support.
         loss: name of the metric that is the squared error of the values.
+        loss_of: loss of one TD error, for agents whose loss is not the square.
         deployed: observation space, action space and options of the agent whose policy is exported.
         runs_like: agent whose class runs the same code around its updates, or ''. The clauses `SAME_RUN` are then slow
             tests.
@@ -95,6 +97,7 @@ class Case:
     steps: int = 36
     refusals: tuple[Refusal, ...] = ()
     loss: str = 'loss/value'
+    loss_of: Callable[[float], float] = lambda error: error**2
     deployed: tuple = ()
     runs_like: str = ''
 
@@ -430,6 +433,7 @@ _CASES = (
         ('continuous',),
         {**OFF, 'n_quantiles': 5, 'normalize_obs': True},
         single={'entropy_coef': 0.0, 'n_quantiles': 1, 'dropped_quantiles': 0},
+        loss_of=lambda error: 0.5 * (0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5),
         runs_like='sac',
         steps=24,
         refusals=(

@@ -15,7 +15,13 @@ from xagents.base.batches import ReplaySamples
 from xagents.base.off_policy import OffPolicy
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
-from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, apply_together, loop_updates
+from xagents.networks.gradient_steps import (
+    GradientStep,
+    adopt_model_optimizer,
+    apply_together,
+    loop_updates,
+    restore_if_refused,
+)
 from xagents.networks.models import reinitialise
 from xagents.networks.programs import KerasNetwork, Program, suits_xla
 from xagents.networks.targets import TargetNetwork
@@ -128,7 +134,11 @@ class ReplayedActorCritic(OffPolicy):
         """
         for step in self.network_steps:
             step.set_rate(learning_rate)
-        metrics, _ = loop_updates(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, samples.shape)
+
+        def one_update(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+            return restore_if_refused(self.output_models, lambda: self.update_once(samples.take(k)))
+
+        metrics, _ = loop_updates(one_update, n_updates, self.METRICS, samples.shape)
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
     @abstractmethod

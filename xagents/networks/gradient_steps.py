@@ -215,6 +215,18 @@ def loop_updates(
     return metric_means(totals, names), errors
 
 
+def restore_if_refused(
+    models: Sequence[keras.Model], update: Callable[[], tuple[dict[str, tf.Tensor], tf.Tensor]]
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Return the result of `update`; if the update was refused, restore the moving statistics of the models."""
+    variables = [variable for model in models for variable in model.non_trainable_variables]
+    before = [tf.identity(variable.value) for variable in variables]
+    metrics, errors = update()
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(tf.where(metrics['updates'] > 0, variable.value, value))
+    return metrics, errors
+
+
 _COUNTS = ('updates', 'stats/refused')
 
 
