@@ -53,7 +53,9 @@ def assert_acts_as(agent, observation_space, action_space, folder):
     """Write the policy of an agent with random weights, read it, and compare the actions of both, bit for bit."""
     rng = np.random.default_rng(0)
     for model in agent.output_models:
-        model.set_weights([rng.normal(size=w.shape) / len(w) ** 0.5 for w in model.get_weights()])
+        for variable in model.weights:
+            value = rng.normal(size=variable.shape) / max(variable.shape[:1] + (1,)) ** 0.5
+            variable.assign(np.abs(value) if 'variance' in variable.path else value)
     agent.collector.collect(7)  # updates the statistics
     policy = write_and_read(agent, folder)
     assert (policy.agent, *policy.spaces) == (agent.id, observation_space, action_space)

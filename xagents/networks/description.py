@@ -16,6 +16,7 @@ ACTIVATIONS = (
     *('linear', 'relu', 'tanh', 'sigmoid', 'softmax', 'elu', 'selu', 'gelu', 'silu', 'swish'),
     *('leaky_relu', 'softplus', 'softsign', 'exponential'),
 )
+NORMALISATIONS = ('layernorm', 'batchnorm')
 INITIALIZERS = ('orthogonal', 'glorot_uniform', 'fan_in_uniform')
 MAX_SIZE = 1_000_000  # of units, filters, sizes and strides: a typing error must not allocate all the memory
 
@@ -92,6 +93,8 @@ class NetworkDescription:
             if layer.kind == 'convolutional':
                 own = (needed.get(layer.name, 1) - 1) * layer.stride + layer.size
                 needed[layer.source] = max(own, needed.get(layer.source, 1))
+            elif layer.kind in NORMALISATIONS:  # of the same height and width
+                needed[layer.source] = max(needed.get(layer.name, 1), needed.get(layer.source, 1))
         return needed.get(INPUT, 1)
 
     def shapes(
@@ -148,6 +151,8 @@ def fit_small_images(network: NetworkDescription, image: Shape) -> NetworkDescri
             stride = 2 if max(before) > 10 else 1
             layer = replace(layer, size=min(stride + 1, *before), stride=stride)
             sides[layer.name] = tuple((side - layer.size) // stride + 1 for side in before)
+        elif layer.kind in NORMALISATIONS and layer.source in sides:
+            sides[layer.name] = sides[layer.source]
         layers.append(layer)
     return replace(network, layers=tuple(layers))
 
@@ -192,7 +197,7 @@ def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: s
     at = f'{where}: [{layer.name}]'
     if layer.kind == 'flatten':
         return (math.prod(shape),)
-    if layer.kind in ('log-std', 'layernorm', 'batchnorm'):
+    if layer.kind == 'log-std' or layer.kind in NORMALISATIONS:
         return shape
     got = f'{at}: got an input of shape {shape}'
     if layer.kind in ('dense', 'action'):

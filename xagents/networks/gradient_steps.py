@@ -220,6 +220,8 @@ def restore_if_refused(
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """Return the result of `update`; if the update was refused, restore the moving statistics of the models."""
     variables = [variable for model in models for variable in model.non_trainable_variables]
+    if not variables:
+        return update()
     before = [tf.identity(variable.value) for variable in variables]
     metrics, errors = update()
     for variable, value in zip(variables, before, strict=True):

@@ -11,13 +11,12 @@ import keras
 import numpy as np
 
 from xagents.networks.cfg import parse_network
-from xagents.networks.description import INPUT, Layer, NetworkDescription, value_error
+from xagents.networks.description import INPUT, NORMALISATIONS, Layer, NetworkDescription, value_error
 from xagents.networks.normalisation_layers import LAYER_EPSILON, BatchRenorm
 from xagents.networks.numpy_inference import TINY
 from xagents.networks.registry import is_functional
 
 OPTIMIZERS = ('adam', 'rmsprop')
-NORMALISATIONS = ('layernorm', 'batchnorm')
 
 
 @keras.saving.register_keras_serializable('xagents')
