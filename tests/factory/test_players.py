@@ -54,7 +54,7 @@ def assert_acts_as(agent, observation_space, action_space, folder):
     rng = np.random.default_rng(0)
     for model in agent.output_models:
         for variable in model.weights:
-            value = rng.normal(size=variable.shape) / max(variable.shape[:1] + (1,)) ** 0.5
+            value = rng.normal(size=variable.shape) / max((*variable.shape[:1], 1)) ** 0.5
             variable.assign(np.abs(value) if 'variance' in variable.path else value)
     agent.collector.collect(7)  # updates the statistics
     policy = write_and_read(agent, folder)
