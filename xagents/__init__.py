@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from xagents.iql.agent import IQL as IQL
     from xagents.networks.registry import register_network as register_network
     from xagents.ppo.agent import PPO as PPO
+    from xagents.pqn.agent import PQN as PQN
     from xagents.registry.agents import agents as agents
     from xagents.registry.agents import register as register
     from xagents.reports.plotting import plot_history as plot_history
@@ -51,6 +52,7 @@ _MODULES = {
     'DQN': 'xagents.dqn.agent',
     'IQL': 'xagents.iql.agent',
     'PPO': 'xagents.ppo.agent',
+    'PQN': 'xagents.pqn.agent',
     'SAC': 'xagents.sac.agent',
     'TD3': 'xagents.td3.agent',
     'TD3BC': 'xagents.td3_bc.agent',

@@ -413,6 +413,27 @@ _CASES = (
         deployed=(spaces.Box(-9, 9, (2, 3), np.int16), spaces.Box(-0.1, 0.7, (2, 2), np.float64), {'sde': True}),
     ),
     Case(
+        'pqn',
+        ('discrete',),
+        {'n_steps': 8, **NORMAL, 'epochs': 1, 'mini_batches': 2},
+        single={'epochs': 1, 'mini_batches': 1},
+        refusals=(
+            dataclasses.replace(NO_LAG, message='--overlap: PQN learns from the returns of its present policy'),
+            NO_DATA,
+            *COLLECTING,
+            Refusal(
+                '', '--env: tests.problems:Anything-v0 has Box actions, pqn accepts Discrete ones', continuous=True
+            ),
+            Refusal('--epochs 0', '--epochs: got 0, expected a whole number at least 1'),
+            Refusal(
+                '--n-envs 2 --n-steps 8 --mini-batches 17',
+                '--mini-batches: got 17, expected at most the 16 transitions',
+                late=True,
+            ),
+        ),
+        deployed=(NESTED, spaces.Discrete(3, start=-5), {}),
+    ),
+    Case(
         'sac',
         ('continuous', 'discrete'),
         {**OFF, 'normalize_obs': True, 'n_step': 2},

@@ -17,6 +17,7 @@ _OPTIONS = {
     'critic_iterations': 'n_critic_updates',
     'entropy_coef': 'ent_coef entropy_coeff',
     'env': 'env_id gym_id',
+    'epochs': 'n_epochs num_epochs update_epochs',
     'epsilon_decay_steps': 'exploration_fraction',
     'epsilon_end': 'exploration_final_eps',
     'epsilon_start': 'exploration_initial_eps',

@@ -150,6 +150,7 @@ class MakeKeywords(RunKeywords, total=False):
     clip_schedule: Literal['constant', 'linear', 'cosine']
     target_kl: float | None
     value_clip: float | None
+    epochs: int
     policy_noise_coef: float
     noise_clip: float
     alpha: float
@@ -306,6 +307,7 @@ class TuneKeywords(TypedDict, total=False):
     clip_schedule: Literal['constant', 'linear', 'cosine']
     target_kl: float | None
     value_clip: float | None
+    epochs: int | Sequence[int]
     policy_noise_coef: float | Sequence[float]
     noise_clip: float | Sequence[float]
     alpha: float | Sequence[float]

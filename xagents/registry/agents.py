@@ -261,6 +261,11 @@ _BUILTIN_ENTRIES = (
     _builtin('dqn', 'DQN', _Q, 'deep Q-network: discrete actions, few environment steps', _DUELING, **_OFF_POLICY),
     _builtin('iql', 'IQL', _IQL, 'implicit Q-learning: continuous actions, from data sets', **_OFF_POLICY),
     _builtin('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
+    dataclasses.replace(
+        _builtin('pqn', 'PQN', _Q, 'Q-learning from rollouts, without a replay buffer: discrete actions'),
+        activation='relu',
+        normalise='layer',
+    ),
     dataclasses.replace(_SAC_ENTRY, for_discrete=_DISCRETE_SAC_ENTRY),
     _builtin('td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, more stable than DDPG', **_OFF_POLICY),
     _builtin('td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: continuous actions, from data sets', **_OFF_POLICY),
