@@ -16,7 +16,7 @@ class PQNOptions(AgentOptions):
     """Parallelised Q-network."""
 
     ranges: ClassVar = {
-        'n_envs': (4, 8, 16, 32),
+        'n_envs': (1, 4, 8, 16),
         'n_steps': (16, 32, 64, 128),
         'mini_batches': (1, 2, 4, 8, 16),
         'epochs': (1, 2, 4, 8),
