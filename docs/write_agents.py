@@ -41,10 +41,6 @@ BENCHMARKS = REPOSITORY / 'docs' / 'benchmarks.md'
 README_CASE = LearningCase(
     'ppo-cartpole', 'ppo', 'CartPole-v1', 500_000, {'target_reward': 250, 'n_envs': 16, 'n_steps': 1024}, seeds=(123,)
 )
-PQN_CASE = LearningCase(
-    *('pqn-cartpole', 'pqn', 'CartPole-v1', 500_000),
-    {'n_envs': 16, 'lr_schedule': 'linear', 'epsilon_decay_steps': 250_000},
-)
 # a data set, and the settings of the pages that train on it; docs/datasets.md has the commands that record it
 PENDULUM: dict[str, Any] = {'env': 'Pendulum-v1', 'steps': 20_000, 'dataset': 'pendulum/medium-v0', 'seeds': (1,)}
 SETTINGS: dict[str, Any] = {'net': [64, 64], 'gamma': 0.98, 'eval_frequency': 1000}
@@ -57,10 +53,10 @@ CASES: dict[str, str | LearningCase] = {
     'dqn': 'dqn-cartpole',
     'iql': LearningCase('iql-pendulum', 'iql', options={**SETTINGS, 'reward_scale': 0.1}, **PENDULUM),
     'ppo': README_CASE,
-    'pqn': PQN_CASE,
+    'pqn': 'pqn-cartpole',
     'sac': 'sac-pendulum',
     'tqc': 'tqc-pendulum',
-    'crossq': LearningCase('crossq-pendulum', 'crossq', 'Pendulum-v1', 20_000),
+    'crossq': 'crossq-pendulum',
     'td3': 'td3-pendulum',
     'td3-bc': LearningCase('td3-bc-pendulum', 'td3-bc', options=SETTINGS, **PENDULUM),
     'trpo': 'trpo-cartpole',

@@ -61,6 +61,8 @@ class LearningCase:
 ASKED: dict[str, dict[str, Any]] = {
     'dqn-cartpole': {'asked': 475}, 'dqn-mountaincar': {'asked': -130}, 'dqn-lunarlander': {'asked': 110},
     'td3-pendulum': {'asked': -145}, 'ddpg-pendulum': {'asked': -145}, 'trpo-cartpole': {'asked': 475},
+    'pqn-cartpole': {'asked': 480}, 'pqn-acrobot': {'asked': -95}, 'crossq-pendulum': {'asked': -155},
+    'crossq-lunarlandercontinuous': {'asked': 240, 'seeds': (1,)},
     'tqc-pendulum': {'asked': -155}, 'tqc-lunarlandercontinuous': {'asked': 240, 'seeds': (1,)},
     'sac-pendulum': {'asked': -160}, 'sac-lunarlandercontinuous': {'asked': 220, 'seeds': (1,)},
     'trpo-mountaincarcontinuous': {'asked': 88}, 'trpo-pendulum': {'asked': -200},
