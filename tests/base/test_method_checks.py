@@ -32,7 +32,7 @@ METHODS = {
     'advantages': (np.zeros(3), (np.zeros(4), np.zeros(3)), r'expected the values \[T \+ 1, N\] and the advantages'),
     'collect': (None, {'rewards': OBSERVATIONS}, 'returned None, expected a rollout'),
     'learn': (3, {}, 'returned int, expected a dict of metrics'),
-    'next_values': (np.zeros((3, 1)), np.zeros(3), r'of shape \[3, 1\], expected one value for each .* \[3\]'),
+    'next_values': (np.zeros((3, 1)), np.zeros(3), r'of shape \[3, 1\], expected one float for each .* \[3\]'),
     'output_units': ([1], {'q': 1}, 'returned list, expected a dict'),
     'parts': ({'n': 3}, {'n': np.zeros(3)}, "expected a NumPy array, or an object with .* name 'n'"),
     'policy': (np.zeros(3), {'actions': np.zeros(3)}, r'returned ndarray of shape \[3\], expected a dict with'),
@@ -63,6 +63,13 @@ def test_a_metric_that_is_no_number_names_learn():
             owner().learn({'a': wrong})
     right = {'a': 1, 'b': np.float32(2), 'c': tf.zeros(()), 'd': decimal.Decimal(1), 'e': tf.Variable(1.0)}
     assert owner().learn(right) is right and owner().learn(None) is None
+
+
+def test_whole_numbers_are_no_values():
+    owner = type('Mine', (), {'next_values': lambda self, x: tf.zeros(3, tf.int64)})
+    check_results(owner)
+    with pytest.raises(TypeError, match=r'returned tensor of shape \[3\], expected one float for each'):
+        owner().next_values(OBSERVATIONS)
 
 
 def test_values_of_unknown_shape_are_accepted():

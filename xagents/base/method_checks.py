@@ -39,10 +39,10 @@ def _checked(name: str, method: Callable[..., Any], check: Check) -> Callable[..
 def _values(result: Any, arguments: tuple[Any, ...]) -> str:
     """Expect one value for each observation of the first argument."""
     sizes, n = sizes_of(result), (sizes_of(arguments[0]) or [None])[0] if arguments else None
-    known = hasattr(result, 'shape')
+    known = hasattr(result, 'shape') and 'float' in str(getattr(result, 'dtype', 'float'))
     if known and (sizes is None or (len(sizes) == 1 and (None in (n, sizes[0]) or n == sizes[0]))):
         return ''
-    return 'one value for each observation, of shape ' + ('[B]' if n is None else f'[{n}]')
+    return 'one float for each observation, of shape ' + ('[B]' if n is None else f'[{n}]')
 
 
 def _two_tensors(result: Any, arguments: tuple[Any, ...]) -> str:

@@ -15,7 +15,7 @@ from xagents.datasets.dataset_names import NAME_HINT, check_name, check_new
 from xagents.explorers.addresses import parse_address
 from xagents.explorers.keys import read_key
 from xagents.factory.pretrained import find_pretrained
-from xagents.options.environment import NO_ENVIRONMENT
+from xagents.options.environment import no_environment
 from xagents.options.errors import (
     GivenOptions,
     InputError,
@@ -60,7 +60,7 @@ def check_source(agent_id: str, options: Mapping[str, Any]) -> None:
     if find_agent(agent_id).options.datasets == 'only' and 'dataset' not in options:
         raise OptionError('dataset', NO_DATASET.format(agent_id))
     if not {'env', 'weights', 'dataset'} & options.keys():
-        raise OptionError('env', NO_ENVIRONMENT)
+        raise no_environment()
 
 
 def check_end(options: Mapping[str, Any]) -> None:
@@ -167,7 +167,7 @@ def check_export(agent_id: str, given: GivenOptions) -> None:
 def check_tune(agent_id: str, given: GivenOptions) -> None:
     """Refuse a search without an environment or a data set."""
     if not ({'env', 'dataset', 'print_search'} & given.keys()):
-        raise OptionError('env', NO_ENVIRONMENT)
+        raise no_environment()
 
 
 def check_plot(paths: list[str], given: GivenOptions) -> None:

@@ -30,7 +30,7 @@ from xagents.networks.cfg import dense_network, parse_network
 from xagents.networks.description import fit_small_images
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
 from xagents.options.declaration import declared_options, resolve_aliases, to_flags
-from xagents.options.environment import NET_ONLY_OPTIONS, NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
+from xagents.options.environment import NET_ONLY_OPTIONS, EnvironmentOptions, NetworkOptions, no_environment
 from xagents.options.errors import OptionError, format_value, requires
 from xagents.options.runs import RunOptions
 from xagents.options.settings import Settings
@@ -266,7 +266,7 @@ def plan_agent(agent_id: str, options: Mapping[str, Any], weights: str | list[st
     record = read_saved_record(entry, paths)
     settings = resolve_with_record(entry, given, record)
     if settings.environment.env is None and settings.run.dataset is None:
-        raise OptionError('env', NO_ENVIRONMENT)
+        raise no_environment(paths)
     if paths is None:
         return AgentPlan(entry, settings, typed_options=given)
 

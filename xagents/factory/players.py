@@ -27,7 +27,7 @@ from xagents.factory.load import read_saved_options
 from xagents.factory.make import check_files
 from xagents.factory.pretrained import find_pretrained
 from xagents.options.declaration import declared_options, resolve_aliases
-from xagents.options.environment import NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
+from xagents.options.environment import EnvironmentOptions, NetworkOptions, no_environment
 from xagents.options.errors import OptionError, format_value
 from xagents.pipeline.context import Context
 from xagents.registry.agents import Entry, find_agent
@@ -149,7 +149,7 @@ def _make_player(
         return None
     settings = resolve_with_record(entry, given, record)
     if settings.environment.env is None:
-        raise OptionError('env', NO_ENVIRONMENT)
+        raise no_environment(name)
     check_files(settings, entry, continued=True)
     creation = {n: v for n, v in settings.given_options.items() if n in declared_options(EnvironmentOptions)}
     envs = create_envs(**settings.environment.create_envs_kwargs())

@@ -7,10 +7,17 @@ import dataclasses
 from typing import Any
 
 from xagents.options.declaration import Options, choice, count, option
+from xagents.options.errors import OptionError
 
 # options that require --net
 NET_ONLY_OPTIONS = ('activation', 'initializer', 'normalize_layers')
-NO_ENVIRONMENT = 'got nothing, expected a Gymnasium id, such as CartPole-v1'
+
+
+def no_environment(weights: str | list[str] | None = None) -> OptionError:
+    """Return the error for a missing environment, which saved weights would name."""
+    paths = [weights] if isinstance(weights, str) else weights
+    why = f'got nothing, and {paths[0]} has no saved environment' if paths else 'got nothing'
+    return OptionError('env', f'{why}, expected a Gymnasium id, such as CartPole-v1')
 
 
 @dataclasses.dataclass
