@@ -386,6 +386,9 @@ _CASES = (
             Refusal(
                 '', '--env: tests.problems:Anything-v0 has Box actions, dqn accepts Discrete ones', continuous=True
             ),
+            Refusal('--munchausen --double', '--munchausen: cannot be used with --double, expected one of the two'),
+            Refusal('--munchausen --n-step 3', '--n-step: got 3 with --munchausen, expected 1'),
+            Refusal('--munchausen-alpha 0.5', '--munchausen-alpha: got 0.5, which requires --munchausen'),
             Refusal('--epsilon-end 1.5', '--epsilon-end: got 1.5, expected a number at least 0 and at most 1'),
             Refusal('--sde', '--sde: is no option of xagents train dqn'),
         ),

@@ -179,9 +179,27 @@ def q_values(options, weights, observations):
     return value + advantages - advantages.mean(1, keepdims=True)
 
 
+def munchausen_goal(options, target, batch):
+    """Equation 2 of Vieillard et al. 2020, by probabilities instead of their logarithms."""
+    tau, alpha = options.munchausen_temperature, options.munchausen_alpha
+
+    def soft(name):
+        q = q_values(options, target, batch[name][0])
+        e = np.exp((q - q.max(1, keepdims=True)) / tau)
+        return q, e / e.sum(1, keepdims=True)
+
+    (_, now), (after_q, after) = soft('observations'), soft('next_observations')
+    bonus = np.clip(tau * np.log(now[np.arange(B), batch['actions'][0]]), -1, 0)
+    values = (after * (after_q - tau * np.log(after))).sum(1)
+    assert (bonus == -1).any() == (tau > 0.5) and (bonus > -1).any(), 'some are clipped'
+    return batch['rewards'][0] + alpha * bonus + batch['discounts'][0] * values
+
+
 def dqn_goal(options, online, target, batch):
     values = q_values(options, target, batch['next_observations'][0])
     best = values.argmax(1)
+    if options.munchausen:
+        return munchausen_goal(options, target, batch), best
     if options.double:
         best = q_values(options, online, batch['next_observations'][0]).argmax(1)
     return batch['rewards'][0] + batch['discounts'][0] * values[np.arange(B), best], best
@@ -203,6 +221,8 @@ def dqn_losses(options, weights, batch, goal):
         {},
         {'double': True, 'huber': True},
         {'dueling': True, 'prioritized': True},
+        {'munchausen': True, 'munchausen_temperature': 0.4},
+        {'munchausen': True, 'munchausen_temperature': 0.8, 'munchausen_alpha': 0.5, 'dueling': True},
         {'double': True, 'dueling': True, 'huber': True, 'prioritized': True, 'grad_norm': 0.05},
     ],
     ids=lambda options: '-'.join(options) or 'plain',

@@ -130,6 +130,8 @@ class DQN(OffPolicy):
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return metrics and TD errors [B]."""
         goal = batch.rewards + batch.discounts * self.next_values(network_input(batch.next_observations))
+        if self.options.munchausen:
+            goal += self.munchausen_bonus(network_input(batch.observations), batch.actions)
         with tf.GradientTape() as tape:
             q = self.q_values(self.outputs(network_input(batch.observations)))
             chosen = tf.gather(q, batch.actions, batch_dims=1)
@@ -153,13 +155,25 @@ class DQN(OffPolicy):
         """Return the values [B] of the next observations by the target network.
 
         The value of an observation is the largest action value; with `double`, it is the value of the best action by
-        the online network (van Hasselt et al. 2016, arXiv:1509.06461, equation 4).
+        the online network (van Hasselt et al. 2016, arXiv:1509.06461, equation 4); with `munchausen`, it is the soft
+        maximum (Vieillard et al. 2020, arXiv:2007.14430, equation 2).
         """
         values = self.q_values(self.target(observations))
+        if self.options.munchausen:
+            temperature = self.traced_options.munchausen_temperature
+            log_probs = tf.nn.log_softmax(values / temperature)
+            return tf.reduce_sum(tf.exp(log_probs) * (values - temperature * log_probs), 1)
         if not self.options.double:
             return tf.reduce_max(values, 1)
         online = self.q_values(self.outputs(observations, training=False))
         return tf.gather(values, tf.argmax(online, 1), batch_dims=1)
+
+    def munchausen_bonus(self, observations: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return α [τ log π(a|s)], clipped to −1 and 0, [B], by the target network (arXiv:2007.14430, equation 2)."""
+        o = self.traced_options
+        log_probs = tf.nn.log_softmax(self.q_values(self.target(observations)) / o.munchausen_temperature)
+        chosen = o.munchausen_temperature * tf.gather(log_probs, actions, batch_dims=1)
+        return o.munchausen_alpha * tf.clip_by_value(chosen, -1.0, 0.0)
 
     def outputs(self, observations: tf.Tensor, training: bool = True) -> list[tf.Tensor]:
         """Return the network's outputs in float32."""

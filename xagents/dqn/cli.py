@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from xagents.options.agents import OffPolicyOptions
 from xagents.options.declaration import choice, fraction, network_file, positive, tuned_count, tuned_fraction, weight
+from xagents.options.errors import OptionError
 
 
 @dataclass
@@ -42,6 +43,15 @@ class DQNOptions(OffPolicyOptions):
         'values stay closer to the data',
     )
     huber: bool = choice(False, 'use the Huber loss, which is linear above an error of 1, instead of the squared error')
+    munchausen: bool = choice(
+        False, 'add the log-probability of each action to its reward, and use soft maxima in targets (Munchausen DQN)'
+    )
+    munchausen_alpha: float = fraction(
+        0.9, '--munchausen: factor of the log-probabilities in rewards; larger values favour actions that are certain'
+    )
+    munchausen_temperature: float = positive(
+        0.03, '--munchausen: temperature of the soft maxima; larger values weigh actions more equally', tune=None
+    )
     grad_norm: float = positive(10.0, 'norm to which gradients are clipped; larger values allow larger updates')
     epsilon_start: float = tuned_fraction(1.0, 'initial probability of a random action; larger values explore more')
     epsilon_end: float = tuned_fraction(0.02, 'probability of a random action after decay; larger values explore more')
@@ -57,3 +67,12 @@ class DQNOptions(OffPolicyOptions):
         'environment steps between two copies of the network to the target network; larger values are slower '
         'and more stable',
     )
+
+    def check(self) -> None:
+        """Check the options against each other."""
+        super().check()
+        self.check_only_with('munchausen', 'munchausen_alpha', 'munchausen_temperature')
+        if self.munchausen and self.double:
+            raise OptionError('munchausen', 'cannot be used with --double, expected one of the two')
+        if self.munchausen and self.n_step > 1:
+            raise OptionError('n_step', f'got {self.n_step} with --munchausen, expected 1')

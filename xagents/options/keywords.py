@@ -133,6 +133,9 @@ class MakeKeywords(RunKeywords, total=False):
     priority_beta: float
     conservative: float
     huber: bool
+    munchausen: bool
+    munchausen_alpha: float
+    munchausen_temperature: float
     epsilon_start: float
     epsilon_end: float
     epsilon_decay_steps: int
@@ -290,6 +293,9 @@ class TuneKeywords(TypedDict, total=False):
     priority_beta: float
     conservative: float | Sequence[float]
     huber: bool | Sequence[bool]
+    munchausen: bool | Sequence[bool]
+    munchausen_alpha: float
+    munchausen_temperature: float
     epsilon_start: float | Sequence[float]
     epsilon_end: float | Sequence[float]
     epsilon_decay_steps: int | Sequence[int]
