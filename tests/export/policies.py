@@ -55,7 +55,8 @@ def spread(agent, scale):
     for weights in agent.actor.model.weights:
         value = weights.numpy()
         inputs = value.size / value.shape[-1] if value.ndim > 1 else 9
-        weights.assign(scale * rng.standard_normal(value.shape) / np.sqrt(inputs))
+        drawn = scale * rng.standard_normal(value.shape) / np.sqrt(inputs)
+        weights.assign(np.abs(drawn) if 'variance' in weights.path else drawn)
 
 
 def exported(path, format):
