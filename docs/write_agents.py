@@ -241,7 +241,7 @@ def table(options: Sequence[Option]) -> str:
     """Return options as a Markdown table."""
     rows = [('option', 'default', 'accepts', 'effect', 'tuned as'), ('---',) * 5]
     for option in options:
-        default = format_default(option.default)
+        default = format_default(option)
         shown = '' if default == '-' else f'`{default}`'
         admits = 'a switch' if option.type is bool else 'a path' if option.metavar == 'CFG' else option.expected
         rows.append((', '.join(f'`{flag}`' for flag in option.flags), shown, admits, option.help, option.tune or ''))

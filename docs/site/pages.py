@@ -236,7 +236,7 @@ def options_page() -> str:
 
 def about(option: Option) -> str:
     """Return the help, the accepted values and the default of an option as sentences."""
-    default = format_default(option.default)
+    default = format_default(option)
     admits = 'A switch' if option.type is bool else f'Accepts {option.expected}'
     unset = 'not given by default' if default == '-' else f'`{default}` by default'
     also = [flag for flag in option.flags if flag != option.flag]

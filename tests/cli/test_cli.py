@@ -73,7 +73,7 @@ def test_a_page_shows_every_option_whole(words, width, monkeypatch):
     for section in commands[words[0]].sections(*words[1:]).values():
         for option in section.values():
             row = row_of(page, option.flag)
-            assert format_default(option.default) in row.split()
+            assert format_default(option) in row.split()
             assert option.tune is None or row.split()[-1] == option.tune
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from xagents.cli.commands import Command, commands
 from xagents.options.declaration import Option
@@ -127,12 +127,14 @@ def _row(option: Option) -> OptionRow:
     flags = ', '.join(flag for flag in option.flags if option.type is not bool or not flag.startswith('--no-'))
     choices = f' ({", ".join(map(str, option.choices))})' if option.choices else ''
     several = ' …' if option.accepts_multiple else ''
-    return OptionRow(flags + several, option.help + choices, format_default(option.default), option.tune or '-')
+    return OptionRow(flags + several, option.help + choices, format_default(option), option.tune or '-')
 
 
-def format_default(value: Any) -> str:
+def format_default(option: Option) -> str:
     """Return a default as users type it. The result is '-' for no default, and on or off for a switch."""
-    return pages.format_option_value(value, _number)
+    if option.default is None and option.none_word != 'none':
+        return option.none_word
+    return pages.format_option_value(option.default, _number)
 
 
 def _number(value: float) -> str:

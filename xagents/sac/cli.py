@@ -30,7 +30,12 @@ class SACOptions(OffPolicyOptions):
     critic_model: str | None = changed(DDPGOptions, 'critic_model', None)
     lr: float = changed(OffPolicyOptions, 'lr', 3e-4)
     buffer_max_size: int = changed(OffPolicyOptions, 'buffer_max_size', 1_000_000)
-    buffer_initial_size: int | None = changed(OffPolicyOptions, 'buffer_initial_size', INITIAL_SIZE)
+    buffer_initial_size: int | None = changed(
+        OffPolicyOptions,
+        'buffer_initial_size',
+        INITIAL_SIZE,
+        help='transitions stored before learning starts; larger values start later',
+    )
     buffer_batch_size: int = changed(OffPolicyOptions, 'buffer_batch_size', 256)
     tau: float = changed(DDPGOptions, 'tau', 0.005)
     entropy_coef: float | None = option(
