@@ -8,6 +8,7 @@ import pytest
 
 import xagents
 from tests.commands import execute
+from tests.environments import Counter
 from tests.small_agents import Small, on_cartpole
 from xagents.options.commands import TuneOptions
 from xagents.options.declaration import declared_options
@@ -151,7 +152,9 @@ def test_keywords_of_others_are_answered_with_ours(small_agents):
     agent = on_cartpole(n_envs=1)
     calls = {
         'evaluate: n_eval_episodes is no argument (did you mean episodes?)': lambda: agent.evaluate(n_eval_episodes=2),
-        'act: deterministic is no argument (did you mean greedy?)': lambda: agent.act(np.zeros(4), deterministic=True),
+        'act: deterministic is no argument (act is greedy unless greedy=False': lambda: agent.act(
+            np.zeros(4), deterministic=True
+        ),
         'make: got CartPole-v1 as a third': lambda: xagents.make('ppo', 'MlpPolicy', 'CartPole-v1'),
         "make: got Small, expected a name: that of @xagents.register, or 'module:Small'": lambda: xagents.make(Small),
     }
@@ -163,3 +166,61 @@ def test_keywords_of_others_are_answered_with_ours(small_agents):
     with pytest.raises(OptionError, match=r'the first argument is the agent'):
         xagents.make('MlpPolicy', 'CartPole-v1')
     assert getattr(xagents, 'VecNormalize', None) is None and not hasattr(xagents, 'RecurrentPPO')
+
+
+@pytest.mark.parametrize(
+    ('line', 'hint'),
+    [
+        (
+            'tune ppo --env CartPole-v1 --max-steps 5000',
+            'is no option of xagents tune ppo (did you mean --trial-steps?)',
+        ),
+        ('tune ppo --env CartPole-v1 --run-dir r', '(did you mean --out?)'),
+        ('plot --x time', '(did you mean --by?)'),
+        ('plot --metric loss/policy', '(did you mean --column?)'),
+        ('train ppo --agent mine:NoClip', '(the agent is the first argument)'),
+        ('train ppo --env CartPole-v1 --vec-env-cls SubprocVecEnv', '(did you mean --vector?)'),
+        ('train ppo --env CartPole-v1 --model nets.mlp', 'expected a .cfg file or module:function, such as nets:mlp'),
+        ('train ppo --env CartPole-v1 --model ./nets.py', 'a .cfg file or module:function, such as nets:FUNCTION'),
+        ('train td3 --env Pendulum-v1 --model a.cfg', '(did you mean --actor-model and --critic-model?)'),
+        ('train ppo --resume', '--resume: got nothing, expected text, as in --resume DIR'),
+        ('train ppo --env ./hall.py:Hall', 'got ./hall.py, expected the name of a module, such as hall'),
+        ('train ppo --env /tmp/hall.py:Hall', 'got /tmp/hall.py, expected the name of a module, such as hall'),
+        ('train ppo --env ./hall:Hall', 'got ./hall, expected the name of a module, without a path'),
+    ],
+)
+def test_flags_of_other_commands_lead_back(line, hint, folder):
+    code, _, stderr = execute(*line.split())
+    assert code == 2 and hint in stderr, stderr
+
+
+class Hall(Counter):
+    """An environment of a script."""
+
+
+def test_a_run_in_an_environment_of_a_script_can_go_on(small_agents, tmp_path, capsys):
+    def hall(**options):
+        return Hall(**options)
+
+    folder = str(tmp_path / 'run')
+    agent = xagents.make('small', hall, n_envs=2, n_steps=8, net=[4], seed=1)
+    agent.fit(max_steps=64, run_dir=folder)
+    shown = capsys.readouterr().out
+    assert (
+        f'Next, in Python: xagents.load({folder!r}, env=…) or xagents.resume' in shown and 'xagents play' not in shown
+    )
+    with pytest.raises(OptionError, match=r'an environment of a script needs env=… in Python'):
+        xagents.resume(folder)
+    resumed = xagents.resume(folder, env=hall)
+    resumed.fit(max_steps=128)
+    assert resumed.steps >= 128 and xagents.load(folder, 'last', env=hall).steps == resumed.steps
+    with pytest.raises(OptionError, match=r'got CartPole-v1, was hall: this option cannot change'):
+        xagents.resume(folder, env='CartPole-v1')
+    with pytest.raises(TypeError, match=r'load: got a function as checkpoint, expected its name; env=… passes'):
+        xagents.load(folder, hall)
+    with pytest.raises(TypeError, match=r'evaluate: got a Hall as episodes, expected a number; envs=… passes'):
+        agent.evaluate(Hall())
+    with pytest.raises(TypeError, match=r'Small.evaluate: got a Hall and 3 as episodes, expected names: episodes, sto'):
+        agent.evaluate(Hall(), episodes=3)
+    with pytest.raises(ValueError, match=r'xagents.make\(agent, function, n_envs=N\) makes N of a function'):
+        xagents.make('small', [hall, hall])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 import operator
 import os
 from collections import deque
@@ -351,7 +352,10 @@ class BaseAgent:
             mean, std, min and max of the raw episode rewards, and the mean length. If the environment reports success,
             also success, the share of successful episodes.
         """
-        return playing.evaluate(self, episodes, stochastic, seed, envs, n_envs)
+        if not isinstance(episodes, numbers.Integral):
+            problem = f'got a {type(episodes).__name__} as episodes, expected a number; envs=… passes environments'
+            raise TypeError(f'evaluate: {problem}')
+        return playing.evaluate(self, int(episodes), stochastic, seed, envs, n_envs)
 
     def play(self, video_dir: str | None = None, action_idx: int = 0, **options: Any) -> float:
         """Play one episode with the current weights and return its reward.

@@ -49,6 +49,11 @@ def answer_keywords(method: M) -> M:
 
     @functools.wraps(method)
     def answering(self: Any, *positional: Any, **others: Any) -> Any:
+        for name, value in zip(list(known)[1:], positional, strict=False):
+            if name in others:
+                called = f'{type(self).__name__}.{method.__name__}'
+                problem = f'got a {type(value).__name__} and {others[name]!r} as {name}, expected names'
+                raise TypeError(f'{called}: {problem}: {", ".join(list(known)[1:])}')
         for name in others.keys() - known.keys():
             called = f'{type(self).__name__}.{method.__name__}'
             raise TypeError(f'{called}: {name} is no argument{option_hint(name, known)}')

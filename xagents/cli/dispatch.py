@@ -21,7 +21,7 @@ from xagents.cli.usage import HELP_ALL, command_page, usage_page
 from xagents.config.configuration import agents_with_option
 from xagents.options.declaration import Option, declared_options
 from xagents.options.errors import InputError, OptionError, format_value
-from xagents.options.foreign_names import foreign_hint, option_hint
+from xagents.options.foreign_names import command_hint, foreign_hint, option_hint
 from xagents.registry.agents import agent_names, agents, find_agent
 from xagents.system import compilation_cache
 from xagents.system.modules import import_modules
@@ -201,7 +201,8 @@ def _incomplete(error: ArgumentError, parser: ArgumentParser, options: Mapping[s
     option = options[parser._option_string_actions[flag].dest]
     if option.type is bool:
         return OptionError(flag, f'got a value, expected none: it is {" or ".join(option.flags)}')
-    return OptionError(flag, f'got nothing, expected {option.expected}')
+    example = f', as in {flag} {option.metavar}' if option.metavar else ''
+    return OptionError(flag, f'got nothing, expected {option.expected}{example}')
 
 
 def _unknown_flags(flags: Sequence[str], command: Command, agent_id: str | None) -> OptionError:
@@ -215,11 +216,15 @@ def _unknown_flags(flags: Sequence[str], command: Command, agent_id: str | None)
 def _flag_hint(flag: str, command: Command, agent_id: str | None) -> str:
     """Return the nearest flag, or the agents or commands that have the flag, for a message."""
     admitted = [flag for section in command.sections(agent_id).values() for o in section.values() for flag in o.flags]
+    if flag == '--model' and '--actor-model' in admitted:
+        return ' (did you mean --actor-model and --critic-model?)'
     known = {id: declared_options(agents[id].options) for id in agents} if command.takes_agent else {}
     owners = [id for id, options in known.items() if _has_flag(options, flag)]
     owners = owners or [f'xagents {other.name}' for other in commands.values() if _has_flag(other.options(), flag)]
-    return foreign_hint(flag, admitted) or (
-        f', but of {" and ".join(owners)}' if owners else option_hint(flag, admitted)
+    return (
+        command_hint(command.name, flag)
+        or foreign_hint(flag, admitted)
+        or (f', but of {" and ".join(owners)}' if owners else option_hint(flag, admitted))
     )
 
 

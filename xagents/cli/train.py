@@ -171,7 +171,8 @@ def _resume(agent_id: str, given: GivenOptions, line: str) -> None:
         check_run('resume', folder)
         saved = read_config_file(settings_file(folder), agent_id)  # refuses a run of another agent
         env = saved.options.get('env')
-        if 'env' in given and given['env'] != env and 'env' not in saved.grid:
+        renamed = given.get('env') != env and not str(given.get('env')).endswith(f':{env}')
+        if 'env' in given and renamed and 'env' not in saved.grid:
             raise OptionError('env', f'got {format_value(given["env"])}, but {folder} was trained on {env}')
         several = is_group(folder)
         jobs = _jobs(given, several)

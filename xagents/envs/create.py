@@ -161,6 +161,8 @@ def as_envs(envs: Any, flatten: bool = False) -> Envs:
         got = [type(env).__name__ for env in members] if several else type(envs).__name__
         expected = 'create_envs(…), a vector environment, an environment or a list'
         hint = '; xagents.make(agent, env) makes an agent from ids' if isinstance(envs, str) else ''
+        if several and all(map(callable, members)):
+            hint = '; xagents.make(agent, function, n_envs=N) makes N of a function'
         raise ValueError(f'envs: got {got}, expected {expected}{hint}')
     first: gymnasium.Env = members[0]
     for env in members[1:]:

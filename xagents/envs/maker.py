@@ -220,7 +220,9 @@ def _spec(name: str, prefix: str) -> EnvSpec:
         elif not hint:
             got = ', which is a function of a script' if name == '<lambda>' else ''
             hint = f'{got}, expected an id of Gymnasium, or module:Id or module:Class for an environment of a module'
-            if not prefix and name.isidentifier():  # a run records the name of a class or function
+            if not prefix and (
+                name.isidentifier() or name == '<lambda>'
+            ):  # a run records the name of a class or function
                 hint += '; an environment of a script needs env=… in Python'
         raise OptionError('env', f'no environment {prefix + name!r}{hint}') from error
 

@@ -54,6 +54,10 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Un
         ValueError: in one line, if the run or the checkpoint does not exist or is damaged.
     """
     check_run('run_dir', folder)
+    if not isinstance(checkpoint, str):
+        raise TypeError(
+            f'load: got a {type(checkpoint).__name__} as checkpoint, expected its name; env=… passes an env'
+        )
     import_modules(options.get('imports'))
     entry, saved = read_saved_options(folder)
     if (path := find_checkpoint(folder, checkpoint)) is None:
@@ -254,6 +258,8 @@ def _check_never_saved(folder: str | os.PathLike[str]) -> None:
 def _check_fixed_options(entry: Entry, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
     """Raise an OptionError for a given option that cannot change when a run is resumed."""
     for name in fixed_options(entry, saved) & given.keys():
+        if name == 'env' and (not isinstance(given[name], str) or given[name].endswith(f':{saved.get(name)}')):
+            continue  # a class, function or object of a script, of which a run records only the name
         if given[name] != saved.get(name) and given[name] is not None:
             was = f', was {saved[name]}' if saved.get(name) is not None else ''
             raise OptionError(name, f'got {given[name]}{was}: this option cannot change when a run is resumed')

@@ -183,9 +183,8 @@ class AgentPlan:
         envs = as_envs(env, self.settings.environment.flatten)
         n_envs, given = envs.n_envs // envs.agents_per_env, self.typed_options
         if given.get('n_envs') not in (None, n_envs):
-            raise OptionError(
-                'n_envs', f'got {given["n_envs"]} with {n_envs} ready-made environments, expected {n_envs}'
-            )
+            got = f'got {given["n_envs"]} with {n_envs} ready-made environments'
+            raise OptionError('n_envs', f'{got}, expected {n_envs}, or a class or function that makes one')
         for name, option in declared_options(EnvironmentOptions).items():
             if name not in ('env', 'n_envs', 'flatten') and given.get(name, option.default) != option.default:
                 got = f'got {format_value(given[name])} with ready-made environments'

@@ -109,6 +109,11 @@ def read_network(value: str, option: str) -> NetworkDescription | NetworkFunctio
         expected = "expected a .cfg file, module:function, or a name of @register_network('name')"
         raise OptionError(option, f'got a {type(value).__name__}, {expected}')
     path = Path(value)
+    dotted, _, last = str(value).rpartition('.')
+    is_object = str(value).replace('.', '').isidentifier() and last != 'cfg' and not path.exists()
+    if dotted and (last == 'py' or is_object):
+        module = f'{dotted.replace(os.sep, ".").lstrip(".")}:FUNCTION' if last == 'py' else f'{dotted}:{last}'
+        raise OptionError(option, f'got {value}, expected a .cfg file or module:function, such as {module}')
     # a file takes precedence: the user sees the files in the working directory, but not the installed packages
     if isinstance(value, str) and _is_name(value) and not path.exists():
         found = network_registry.find(value, option)

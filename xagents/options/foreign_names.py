@@ -26,7 +26,6 @@ _OPTIONS = {
     'eval_frequency': 'eval_freq',
     'explorers': 'num_env_runners num_workers',
     'gamma': 'discount',
-    'greedy': 'deterministic',
     'grad_norm': 'max_grad_norm',
     'lam': 'gae_lambda lambda lambda_',
     'learning_starts': 'random_steps warmup warmup_steps',
@@ -56,6 +55,7 @@ _OPTIONS = {
     'tensorboard': 'tensorboard_log',
     'train_frequency': 'train_freq',
     'trial_steps': 'total_timesteps',
+    'vector': 'vec_env_cls',
     'value_clip': 'clip_range_vf clip_vloss',
     'value_loss_coef': 'vf_coef vf_loss_coeff',
     'video_frequency': 'capture_video',
@@ -115,11 +115,22 @@ def _by_foreign_name(table: dict[str, str]) -> dict[str, list[str]]:
 _DEVICE = 'TensorFlow uses a GPU if it finds one; the variable CUDA_VISIBLE_DEVICES=-1 hides it'
 _NOTES = {
     'verbose': 'runs show their progress, quiet turns it off',
+    'agent': 'the agent is the first argument',
+    'deterministic': 'act is greedy unless greedy=False, evaluate and play unless stochastic=True',
+    'best_model_save_path': 'run_dir keeps the best weights',
+    'eval_env': 'evaluations create environments as training does',
+    'reset_num_timesteps': 'max_steps is a total over all calls of fit',
+    'tb_log_name': 'tensorboard names a folder',
     'clip_obs': 'normalised observations are clipped to 10',
     'clip_reward': 'normalised rewards are clipped to 10',
     'progress_bar': 'runs show their progress, quiet turns it off',
     **dict.fromkeys(('callback', 'callbacks'), 'a stage sees each iteration: docs/recipes.md'),
     **dict.fromkeys(('cuda', 'device', 'no_cuda', 'num_gpus'), _DEVICE),
+}
+# names that other commands, or other plots, use for an option of a command
+_OF_COMMANDS = {
+    'plot': {'x': 'by', 'y': 'column', 'metric': 'column', 'metrics': 'column'},
+    'tune': {'max_steps': 'trial_steps', 'run_dir': 'out'},
 }
 FOREIGN_ATTRIBUTES = {name: ours for ours, text in _ATTRIBUTES.items() for name in text.split()}
 FOREIGN_OPTIONS = _by_foreign_name(_OPTIONS)
@@ -171,3 +182,9 @@ def agent_hint(name: str, known: Iterable[str]) -> str:
 
 def _plain(name: str) -> str:
     return name.lstrip('-').lower().replace('-', '_')
+
+
+def command_hint(command: str, flag: str) -> str:
+    """Return ` (did you mean …?)` with the flag of a command that belongs to another command's flag, else ''."""
+    ours = _OF_COMMANDS.get(command, {}).get(_plain(flag))
+    return '' if ours is None else f' (did you mean --{ours.replace("_", "-")}?)'

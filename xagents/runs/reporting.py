@@ -100,6 +100,8 @@ def _next_lines(run: Run) -> list[str]:
     if options.run_dir is not None:
         if is_group(os.path.dirname(os.path.abspath(options.run_dir))):
             return []  # the command that runs the group names its next commands
+        if not run.is_named:
+            return [f'Next, in Python: xagents.load({options.run_dir!r}, env=…), or xagents.resume in the same way']
         name = shlex.quote(options.run_dir)
         longer = {'steps': f' --max-steps {2 * (options.max_steps or 0)}'}
         longer['time'] = f' --max-time {math.ceil(2 * (options.max_time or 0))}'

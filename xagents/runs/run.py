@@ -18,6 +18,9 @@ from xagents.options.runs import RunOptions
 from xagents.registry.parts import modules_of
 from xagents.system.threads import threads_in_use
 
+# packages whose ids are registered without an import
+_KNOWN_PACKAGES = ('gymnasium', 'ale_py', 'shimmy', 'gymnasium_robotics')
+
 
 class Run:
     """The state that the stages of one run share.
@@ -73,6 +76,13 @@ class Run:
         return self.progress.context.iteration > 0 or self.resumed_at is not None
 
     @property
+    def is_named(self) -> bool:
+        """Whether another process can make the environment from its name in the run directory."""
+        agent = self.agent
+        named = isinstance(agent.origin.creation.get('env'), str) or self.options.dataset is not None
+        return named or getattr(agent.envs, 'spec', None) is not None
+
+    @property
     def in_flight(self) -> InFlightIteration | None:
         """The iteration that is collected but not yet learned from, or None. Waits until it is collected."""
         return self.progress.in_flight if self.overlap is None else self.overlap.in_flight()
@@ -118,7 +128,7 @@ class Run:
         options = {**defaults, **known, **own, **length, **run}
         models = [value for name, value in options.items() if name.endswith('model') and isinstance(value, str)]
         # other processes need the modules of registered parts
-        modules = modules_of([agent.id, str(env), *models, *(self.options.stages or ())])
+        modules = [*modules_of([agent.id, str(env), *models, *(self.options.stages or ())]), *_registering(agent.envs)]
         return {**options, 'imports': list(dict.fromkeys([*(options.get('imports') or ()), *modules])) or None}
 
     def schedule_notices(self) -> list[str]:
@@ -137,8 +147,11 @@ class Run:
         """Return the closing line of an interrupted run: the saved files, and the command that resumes it."""
         paths, line = self.options.checkpoints, f'Interrupted after {self.progress.context.steps} steps; '
         if self.run_directory is not None:
-            command = f'xagents train --resume {shlex.quote(str(self.run_directory.path))}'
-            return line + f'the run is saved in {self.run_directory.path}. To resume: {command}'
+            path = str(self.run_directory.path)
+            command = f'xagents train --resume {shlex.quote(path)}'
+            if not self.is_named:
+                command = f'xagents.resume({path!r}, env=…)'
+            return line + f'the run is saved in {path}. To resume: {command}'
         if not paths:
             return line + 'nothing is saved, because neither --run-dir nor --checkpoints is set'
         weights = ' '.join(paths)
@@ -146,3 +159,12 @@ class Run:
             return line + f'the best weights are in {weights}; call fit to train further'
         more = '' if '--weights' in self.command else f' --weights {weights}'
         return line + f'the best weights are in {weights}. To train further: {self.command}{more}'
+
+
+def _registering(envs: Any) -> list[str]:
+    """Return the module of a user that has probably registered the id of an environment in Gymnasium."""
+    entry = getattr(getattr(envs, 'spec', None), 'entry_point', None)
+    module = entry.partition(':')[0] if isinstance(entry, str) else getattr(entry, '__module__', None)
+    if ':' in envs.id or not module or module == '__main__' or module.partition('.')[0] in _KNOWN_PACKAGES:
+        return []
+    return [module]

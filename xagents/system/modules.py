@@ -26,8 +26,11 @@ def import_module(name: str, option: str) -> ModuleType:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # a user's module may raise any exception
         if name.endswith('.py'):
-            problem = f'got {name}, expected the name of a module, such as {name[:-3].replace(os.sep, ".")}'
-            raise OptionError(option, problem) from error
+            path = os.path.relpath(name[:-3])
+            module = os.path.basename(path) if path.startswith('..') else path.replace(os.sep, '.')
+            raise OptionError(option, f'got {name}, expected the name of a module, such as {module}') from error
+        if os.sep in name or name.startswith('.'):
+            raise OptionError(option, f'got {name}, expected the name of a module, without a path') from error
         missing = isinstance(error, ModuleNotFoundError) and error.name == name.partition('.')[0]
         hint = ' (a module must be installed, or in the working directory)' if missing else ''
         raise OptionError(option, f'cannot import {name!r}: {error_line(error)}{hint}') from error
