@@ -359,11 +359,21 @@ def test_what_is_no_network_is_refused(tmp_path, monkeypatch):
     xagents.register_network('none', lambda input_shape, output_units: None)
     xagents.register_network('wide', lambda input_shape, output_units: gated(input_shape, [9, 9]))
     refused('network broken of tests cannot be built: ZeroDivisionError: ', make, 'ppo', model='broken')
+    named = {'actor': keras.layers.Dense(2), 'critic': keras.layers.Dense(1)}
+
+    def with_names(input_shape, output_units):
+        entry = keras.Input(input_shape)
+        return keras.Model(entry, {name: layer(entry) for name, layer in named.items()})
+
+    xagents.register_network('named', with_names)
+    refused(
+        'network named of tests returned a model with a dict of outputs, expected a list', make, 'ppo', model='named'
+    )
     refused('network none of tests returned a NoneType, expected a functional keras.Model', make, 'ppo', model='none')
     refused('model: got inputs [(1,)] and outputs [9, 9], expected', make, 'ppo', model='wide')
     refused('network: a got a int, expected a path', xagents.register_network, 'a', 3)
     refused('must have the arguments input_shape and output_units', xagents.register_network, 'a', lambda shape: None)
-    known = 'expected a .cfg file or one of broken, none, wide, or module:function'
+    known = 'expected a .cfg file or one of broken, named, none, wide, or module:function'
     refused(f'model: there is no file wid, {known}', make, 'ppo', model='wid')
     (tmp_path / 'wide').write_text('[nonsense]\n')
     refused('model: wide: section: got', make, 'ppo', model='wide')  # a file wins

@@ -76,6 +76,8 @@ class NetworkFunction:
             random.setstate(state_before)
         if not isinstance(model, keras.Model) or not is_functional(model):
             raise ValueError(f'{where} returned a {type(model).__name__}, expected a functional keras.Model')
+        if isinstance(model.output, dict):
+            raise ValueError(f'{where} returned a model with a dict of outputs, expected a list in the same order')
         return model
 
 
