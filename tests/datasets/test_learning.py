@@ -136,7 +136,7 @@ def test_a_data_set_of_no_environment_keeps_the_last_weights(tmp_path, capsys, m
     assert agent.steps == 100
     monkeypatch.chdir(tmp_path)
     code, _, stderr = execute('evaluate', '--run-dir', 'run')
-    assert code == 2 and stderr.startswith('xagents evaluate: --env: got nothing, expected')
+    assert code == 2 and stderr.startswith('xagents evaluate: --env: got nothing, and run')
     assert execute('evaluate', '--run-dir', 'run', '--env', 'CartPole-v1', '--episodes', '1')[0] == 0
     assert xagents.load('run').act(np.zeros((2, 4), np.float32)).shape == (2,)
     metadata.write_text(text.replace('"Gone-v1"', '"somewhere:Gone-v1"'))
