@@ -6,7 +6,7 @@ import functools
 import inspect
 import numbers
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from xagents.options.foreign_names import attribute_hint, option_hint
 
@@ -59,4 +59,4 @@ def answer_keywords(method: M) -> M:
             raise TypeError(f'{called}: {name} is no argument{option_hint(name, known)}')
         return method(self, *positional, **others)
 
-    return answering  # type: ignore[return-value]
+    return cast(M, answering)

@@ -162,8 +162,13 @@ class OnPolicy(BaseAgent):
         # the activations of a long rollout of images would not fit into memory at once
         size = IMAGE_BATCH_SIZE if has_convolutions(self.critic) else flat.shape[0]
         parts = tf.split(flat, [min(size, flat.shape[0] - start) for start in range(0, flat.shape[0], size)])
-        values = tf.concat([self.critic(network_input(part)) for part in parts], 0)
-        return tf.reshape(tf.cast(values, tf.float32), observations.shape[:2])
+        return tf.reshape(
+            tf.concat([self._state_values(network_input(part)) for part in parts], 0), observations.shape[:2]
+        )
+
+    def _state_values(self, observations: tf.Tensor) -> tf.Tensor:
+        """Return the values, float32 [B] or [B, 1], of network inputs [B, *D]."""
+        return tf.cast(self.critic(observations), tf.float32)
 
 
 def _noise_repeat(options: OnPolicyOptions) -> int:

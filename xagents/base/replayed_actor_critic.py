@@ -20,7 +20,6 @@ from xagents.networks.gradient_steps import (
     adopt_model_optimizer,
     apply_together,
     loop_updates,
-    restore_if_refused,
 )
 from xagents.networks.models import reinitialise
 from xagents.networks.programs import KerasNetwork, Program, suits_xla
@@ -134,11 +133,8 @@ class ReplayedActorCritic(OffPolicy):
         """
         for step in self.network_steps:
             step.set_rate(learning_rate)
-
-        def one_update(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-            return restore_if_refused(self.output_models, lambda: self.update_once(samples.take(k)))
-
-        metrics, _ = loop_updates(one_update, n_updates, self.METRICS, samples.shape)
+        shape, models = samples.shape, self.output_models
+        metrics, _ = loop_updates(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, shape, models)
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
     @abstractmethod

@@ -15,7 +15,7 @@ from xagents.dqn.cli import DQNOptions
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates, restore_if_refused
+from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates
 from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
@@ -120,11 +120,9 @@ class DQN(OffPolicy):
         self.step.set_rate(learning_rate)
         self.target.copy_if(due > 0)
         names, shape = self.METRICS, samples.shape
-
-        def one_update(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-            return restore_if_refused([self.model], lambda: self.update_once(samples.take(k)))
-
-        metrics, errors = loop_updates(one_update, n_updates, names, shape)
+        metrics, errors = loop_updates(
+            lambda k: self.update_once(samples.take(k)), n_updates, names, shape, [self.model]
+        )
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in names]), errors
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:

@@ -47,7 +47,7 @@ class MultiCategorical(sampling.MultiCategoricalSampler, Distribution):
         """See `Distribution`."""
         choices = tf.unstack(tf.reshape(actions, [-1, len(self.sizes)]), axis=1)
         parts = zip(self._log_softmax(outputs[0]), choices, strict=True)
-        return tf.add_n([_chosen(log_p, choice) for log_p, choice in parts])
+        return tf.add_n([take_chosen(log_p, choice) for log_p, choice in parts])
 
     def entropy(self, outputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """See `Distribution`."""
@@ -169,7 +169,8 @@ def _log_softmax(logits: Any) -> Any:
     return tf.maximum(tf.nn.log_softmax(logits), _LOWEST)
 
 
-def _chosen(log_p: Any, choices: Any) -> Any:
+def take_chosen(values: Any, choices: Any) -> Any:
+    """Return the values [B] of choices [B] in values [B, n]."""
     # a mask, because the gradient of a gather is a slow scatter under XLA
-    mask = tf.one_hot(choices, log_p.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
-    return tf.reduce_sum(tf.where(mask, log_p, 0.0), -1)
+    mask = tf.one_hot(choices, values.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
+    return tf.reduce_sum(tf.where(mask, values, 0.0), -1)

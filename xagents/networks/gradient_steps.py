@@ -189,6 +189,7 @@ def loop_updates(
     n_updates: tf.Tensor,
     names: Sequence[str],
     shape: Sequence[int],
+    models: Sequence[keras.Model],
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """Run the updates 0 to `n_updates` − 1 in a loop within one compiled program.
 
@@ -197,17 +198,18 @@ def loop_updates(
         n_updates: number of updates, at most K.
         names: names of the metrics.
         shape: K, B.
+        models: networks of the agent; a refused update restores their moving statistics.
 
     Returns:
         The metrics by name (see `loop_mean`), and the TD errors [K, B].
     """
     if shape[0] == 1:  # a loop costs more than a small update
-        metrics, errors = _metrics_and_errors(step(tf.constant(0)), shape)
+        metrics, errors = _metrics_and_errors(restore_if_refused(models, lambda: step(tf.constant(0))), shape)
         return metric_means(metric_increments(metrics, names), names), errors[None]
     rows = tf.range(shape[0])[:, None]
 
     def body(k: tf.Tensor, totals: tf.Tensor, errors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        metrics, new = _metrics_and_errors(step(k), shape)
+        metrics, new = _metrics_and_errors(restore_if_refused(models, lambda: step(k)), shape)
         return k + 1, totals + metric_increments(metrics, names), tf.where(rows == k, new[None], errors)
 
     start = (0, tf.zeros(len(names)), tf.zeros(shape))

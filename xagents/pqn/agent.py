@@ -9,16 +9,16 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
-from xagents.base.batches import RolloutBatch, RolloutSamples, flatten
+from xagents.base.batches import RolloutBatch, RolloutSamples
 from xagents.base.minibatches import Minibatches
-from xagents.base.on_policy import IMAGE_BATCH_SIZE, OnPolicy
+from xagents.base.on_policy import OnPolicy
 from xagents.base.returns import masked_mean
 from xagents.collecting.policies import EpsilonGreedyPolicy, Policy
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_mean
-from xagents.networks.programs import KerasNetwork, Program, float_outputs, has_convolutions, network_input, suits_xla
+from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.schedules import Schedule
@@ -113,14 +113,9 @@ class PQN(OnPolicy):
             'stats/grad_norm': norm,
         }
 
-    def values(self, observations: tf.Tensor) -> tf.Tensor:
-        """Return the largest action values [T + 1, N] of observations [T + 1, N, *D].
+    def _state_values(self, observations: tf.Tensor) -> tf.Tensor:
+        """Return the largest action values, float32 [B], of network inputs [B, *D].
 
         With them, the sum of values and advantages is the λ-return r + γ (λ G' + (1 − λ) max Q(s', a)) (equation 11).
         """
-        flat = flatten(observations)
-        # the activations of a long rollout of images would not fit into memory at once
-        size = IMAGE_BATCH_SIZE if has_convolutions(self.model) else flat.shape[0]
-        parts = tf.split(flat, [min(size, flat.shape[0] - start) for start in range(0, flat.shape[0], size)])
-        q = tf.concat([float_outputs(self.model(network_input(part)))[0] for part in parts], 0)
-        return tf.reshape(tf.reduce_max(q, 1), observations.shape[:2])
+        return tf.reduce_max(float_outputs(self.model(observations))[0], 1)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from xagents.base.batches import ReplaySamples
 from xagents.base.replayed_actor_critic import critic_input, critic_inputs
+from xagents.dqn.agent import huber
 from xagents.envs.interface import Envs
 from xagents.options.agents import AgentOptions
 from xagents.sac.agent import SAC
@@ -91,6 +92,4 @@ def quantile_huber_loss(quantiles: tf.Tensor, targets: tf.Tensor) -> Any:
     n = quantiles.shape[1]
     fractions = tf.constant((np.arange(n, dtype=np.float32) + 0.5) / n)
     errors = targets[:, :, None] - quantiles[:, None, :]
-    size = tf.abs(errors)
-    huber = tf.where(size <= 1.0, 0.5 * errors**2, size - 0.5)
-    return tf.abs(fractions - tf.cast(errors < 0, tf.float32)) * huber
+    return tf.abs(fractions - tf.cast(errors < 0, tf.float32)) * huber(errors)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
-from xagents.networks.distributions import Categorical
+from xagents.networks.distributions import Categorical, take_chosen
 from xagents.options.errors import OptionError
 from xagents.sac.agent import SAC
 
@@ -81,7 +81,7 @@ class DiscreteSAC(SAC):
         self, critic: keras.Model, observations: tf.Tensor, actions: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
         """Return the values [B] of actions [B] by a critic."""
-        return _chosen(tf.cast(critic(observations, training=training), tf.float32), actions)
+        return take_chosen(tf.cast(critic(observations, training=training), tf.float32), actions)
 
     def policy_loss_and_entropy(self, observations: tf.Tensor, noise: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the mean of Σ π(a|s) (α log π(a|s) − min Q(s, a)) (equation 12), and the mean entropy."""
@@ -93,10 +93,3 @@ class DiscreteSAC(SAC):
 
     def _critic_form(self, critic: keras.Model) -> tuple[list[int], list[tuple[int, ...]]]:
         return [self.n_units], [self.input_shape]
-
-
-def _chosen(values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-    """Return the values [B] of actions [B] in values [B, n]."""
-    # a mask, because the gradient of a gather is a slow scatter under XLA
-    mask = tf.one_hot(actions, values.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
-    return tf.reduce_sum(tf.where(mask, values, 0.0), -1)
