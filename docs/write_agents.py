@@ -54,6 +54,7 @@ CASES: dict[str, str | LearningCase] = {
     'iql': LearningCase('iql-pendulum', 'iql', options={**SETTINGS, 'reward_scale': 0.1}, **PENDULUM),
     'ppo': README_CASE,
     'pqn': 'pqn-cartpole',
+    'rainbow': 'rainbow-cartpole',
     'sac': 'sac-pendulum',
     'tqc': 'tqc-pendulum',
     'crossq': 'crossq-pendulum',

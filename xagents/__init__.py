@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from xagents.networks.registry import register_network as register_network
     from xagents.ppo.agent import PPO as PPO
     from xagents.pqn.agent import PQN as PQN
+    from xagents.rainbow.agent import Rainbow as Rainbow
     from xagents.registry.agents import agents as agents
     from xagents.registry.agents import register as register
     from xagents.reports.plotting import plot_history as plot_history
@@ -53,6 +54,7 @@ _MODULES = {
     'IQL': 'xagents.iql.agent',
     'PPO': 'xagents.ppo.agent',
     'PQN': 'xagents.pqn.agent',
+    'Rainbow': 'xagents.rainbow.agent',
     'SAC': 'xagents.sac.agent',
     'TD3': 'xagents.td3.agent',
     'TD3BC': 'xagents.td3_bc.agent',

@@ -34,6 +34,7 @@ class LearningCase:
         listed: whether the case is run only if `--only` names it.
         digest: of the preset; empty if the case is not a preset.
         dataset: data set to learn from. `env` is then only for evaluation, and `steps` are updates.
+        form: form of the preset (`Preset.form`).
     """
 
     name: str
@@ -49,6 +50,12 @@ class LearningCase:
     listed: bool = False
     digest: str = ''
     dataset: str = ''
+    form: str = ''
+
+    @property
+    def key(self) -> str:
+        """Key of the score."""
+        return f'{self.env} {self.form}'.rstrip()
 
     def command(self, seed: int) -> str:
         """Return the command that trains the case."""
@@ -61,10 +68,14 @@ class LearningCase:
 ASKED: dict[str, dict[str, Any]] = {
     'dqn-cartpole': {'asked': 475}, 'dqn-mountaincar': {'asked': -130}, 'dqn-lunarlander': {'asked': 110},
     'td3-pendulum': {'asked': -145}, 'ddpg-pendulum': {'asked': -145}, 'trpo-cartpole': {'asked': 475},
+    'dqn-cartpole-quantile': {'asked': 475}, 'dqn-mountaincar-quantile': {'asked': -115},
+    'dqn-lunarlander-quantile': {'asked': 70}, 'rainbow-cartpole': {'asked': 475},
     'pqn-cartpole': {'asked': 480}, 'pqn-acrobot': {'asked': -95}, 'crossq-pendulum': {'asked': -155},
     'crossq-lunarlandercontinuous': {'asked': 240, 'seeds': (1,)},
     'tqc-pendulum': {'asked': -155}, 'tqc-lunarlandercontinuous': {'asked': 240, 'seeds': (1,)},
-    'sac-pendulum': {'asked': -160}, 'sac-lunarlandercontinuous': {'asked': 220, 'seeds': (1,)},
+    'sac-pendulum': {'asked': -160}, 'sac-mountaincarcontinuous': {'asked': 90},
+    'sac-bipedalwalker': {'asked': 270, 'seeds': (1,)}, 'tqc-bipedalwalker': {'asked': 300, 'seeds': (1,)},
+    'sac-lunarlandercontinuous': {'asked': 220, 'seeds': (1,)},
     'trpo-mountaincarcontinuous': {'asked': 88}, 'trpo-pendulum': {'asked': -200},
     # single seeds end between -61 and 259, so three seeds are not enough
     'trpo-lunarlander': {'asked': 120, 'seeds': tuple(range(1, 11))},
@@ -99,10 +110,12 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
 
 def case_of(preset: Preset) -> LearningCase:
     """Return the case of a preset."""
-    name = f'{preset.agent}-{preset.env.split("-")[0].removesuffix("NoFrameskip").lower()}'
+    env = preset.env.split('-')[0].removesuffix('NoFrameskip').lower()
+    name = '-'.join(filter(None, [preset.agent, env, preset.form]))
     case = LearningCase(
         name, preset.agent, preset.env, preset.max_steps, preset.options, goal=preset.published,
         scored_on=preset.scored_on, changed=preset.changed, listed=name not in ASKED, digest=preset.digest,
+        form=preset.form,
     )  # fmt: skip
     return dataclasses.replace(case, **ASKED.get(name, {}))
 

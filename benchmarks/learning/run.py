@@ -93,11 +93,11 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
     before = (yaml.safe_load(path.read_text(encoding='utf-8')) or {}) if path.exists() else {}
     scores: dict[str, dict[str, Any]] = {}
     for case in CASES:
-        runs, kept = runs_of(case, results), before.get(case.agent, {}).get(case.env, {})
+        runs, kept = runs_of(case, results), before.get(case.agent, {}).get(case.key, {})
         if case.digest and runs:
             kept = score(case, [runs[seed] for seed in sorted(runs, key=int)])
         if case.digest and kept.get('digest') == case.digest:
-            scores.setdefault(case.agent, {})[case.env] = kept
+            scores.setdefault(case.agent, {})[case.key] = kept
     text = yaml.safe_dump(scores, sort_keys=False, default_flow_style=None, width=120)
     header = '# Written by benchmarks/learning/run.py from its kept results. Do not edit.\n'
     tables.write_atomically(path, header + text)

@@ -437,6 +437,26 @@ _CASES = (
         deployed=(NESTED, spaces.Discrete(3, start=-5), {}),
     ),
     Case(
+        'rainbow',
+        ('discrete',),
+        {**OFF, 'normalize_obs': True, 'n_step': 2, 'target_sync_steps': 20, 'n_quantiles': 3},
+        single={'n_quantiles': 1, 'noisy': False, 'dueling': False},
+        loss_of=lambda error: 0.5 * (0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5),
+        runs_like='dqn',
+        steps=24,
+        refusals=(
+            *BUFFER,
+            Refusal(
+                '', '--env: tests.problems:Anything-v0 has Box actions, rainbow accepts Discrete ones', continuous=True
+            ),
+            Refusal('--epsilon-end 0.5', '--epsilon-end: got 0.5, which requires --no-noisy'),
+            Refusal('--n-atoms 11', '--n-atoms: got 11, which requires --distribution categorical'),
+            Refusal('--distribution categorical --value-min 20', '--value-min: got 20, expected less than the 10 of'),
+            Refusal('--huber', '--huber: cannot be used with --distribution quantile'),
+        ),
+        deployed=(NESTED, spaces.Discrete(3, start=-5), {'distribution': 'categorical', 'n_atoms': 5}),
+    ),
+    Case(
         'sac',
         ('continuous', 'discrete'),
         {**OFF, 'normalize_obs': True, 'n_step': 2},

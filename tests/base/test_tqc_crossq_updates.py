@@ -11,8 +11,8 @@ import xagents
 from tests.base.test_off_policy_updates import BOX, LR, A, B, D, close, descended, float64, forward, gradient, unflat
 from tests.base.test_sac_updates import batch_of, disturb_targets, network, noise_of, squashed
 from tests.problems import Arbitrary
-from xagents.networks.normalisation_layers import BATCH_EPSILON, BatchRenorm
-from xagents.tqc.agent import quantile_huber_loss
+from xagents.networks.layers import BATCH_EPSILON, BatchRenorm
+from xagents.networks.value_distributions import quantile_huber_loss
 
 M, DROPPED = 4, 1
 pytestmark = pytest.mark.usefixtures('eager')

@@ -18,11 +18,11 @@ RUN = {
 
 
 def test_every_preset_is_a_case_whose_command_trains_it():
-    found = {(case.agent, case.env): case for case in CASES if case.digest}
+    found = {(case.agent, case.key): case for case in CASES if case.digest}
     for agent_id in agents:
         for preset in presets.list_presets(agent_id):
             for one in map(preset.for_game, preset.games) if preset.games else [preset]:
-                case = found.pop((agent_id, one.env))
+                case = found.pop((agent_id, one.name))
                 assert (case.steps, case.options) == (one.max_steps, one.options)
                 assert case.goal == one.published or case.name == 'acer-acrobot'
     assert not found

@@ -138,7 +138,7 @@ def test_imports_pages_and_refusals_load_nothing_heavy(tmp_path):
 # ---------------------------------------------------------------------------------------------------------- wrong input
 
 NO_WEIGHTS = 'got nothing, expected the paths of --checkpoints of a training run, or --run-dir'
-AGENTS = 'a2c, acer, bc, crossq, ddpg, dqn, iql, ppo, pqn, sac, td3, td3-bc, tqc, trpo'
+AGENTS = 'a2c, acer, bc, crossq, ddpg, dqn, iql, ppo, pqn, rainbow, sac, td3, td3-bc, tqc, trpo'
 GOAL = '--env CartPole-v1 --max-steps 100'
 
 

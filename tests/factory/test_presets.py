@@ -22,7 +22,7 @@ from xagents.options.errors import OptionError
 from xagents.registry.agents import agents, find_agent
 
 EVERY = [preset for agent_id in agents for preset in list_presets(agent_id)]
-NAMES = [f'{preset.agent} {preset.env}' for preset in EVERY]
+NAMES = [f'{preset.agent} {preset.name}' for preset in EVERY]
 DISCRETE = {'CartPole-v1', 'Acrobot-v1', 'MountainCar-v0', 'LunarLander-v3', 'atari'}
 
 
@@ -57,7 +57,7 @@ def test_minibatches_divide_the_rollout(preset):
 @pytest.mark.parametrize('preset', [p for p in EVERY if p.env != presets.ATARI], ids=lambda p: f'{p.agent} {p.env}')
 def test_environments_exist_and_take_the_actions_of_the_agent(preset):
     assert gymnasium.spec(preset.env).id == preset.env
-    if preset.agent in ('dqn', 'acer'):
+    if preset.agent in ('dqn', 'acer', 'pqn', 'rainbow'):
         assert preset.env in DISCRETE
     if preset.agent in ('ddpg', 'td3'):
         assert preset.env not in DISCRETE
@@ -74,6 +74,16 @@ def test_entries_are_those_of_their_source():
 
 
 # finding
+
+
+def test_a_distribution_selects_its_own_settings():
+    """Compared by hand with qrdqn.yml."""
+    plain, quantile = (find_preset('dqn', 'CartPole-v1', given) for given in ({}, {'distribution': 'quantile'}))
+    assert plain.options['huber'] and 'distribution' not in plain.options and plain.name == 'CartPole-v1'
+    assert quantile.options.items() >= {'distribution': 'quantile', 'n_quantiles': 10, 'lr': 0.0023}.items()
+    assert quantile.name == 'CartPole-v1 quantile' and 'huber' not in quantile.options
+    assert taken('dqn', '--env CartPole-v1 --distribution quantile')['n_quantiles'] == 10
+    assert find_preset('dqn', 'CartPole-v1', {'distribution': 'categorical'}) == plain
 
 
 @pytest.mark.parametrize('env', ['PongNoFrameskip-v4', 'ALE/Pong-v5', 'ale_py:ALE/Pong-v5', 'ALE/Tetris-v5'])

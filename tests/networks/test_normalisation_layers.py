@@ -9,9 +9,10 @@ import xagents
 from tests.commands import execute
 from tests.networks.test_forward import assert_mirrors, numpy_of, randomize
 from xagents.networks.cfg import dense_network, parse_text, to_text
-from xagents.networks.keras_to_plan import has_plan, plan_from_model
+from xagents.networks.keras_to_plan import flat_parameters, has_plan, plan_from_model
+from xagents.networks.layers import BATCH_EPSILON, LAYER_EPSILON, BatchRenorm
 from xagents.networks.models import ModelReader, reinitialise
-from xagents.networks.normalisation_layers import BATCH_EPSILON, LAYER_EPSILON, BatchRenorm
+from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
 from xagents.networks.targets import TargetNetwork
 from xagents.options.errors import OptionError
@@ -225,3 +226,57 @@ def test_the_numpy_export_acts_as_the_agent(normalise, tmp_path, eager):
     for format in ('numpy', 'savedmodel'):  # each compares the export with the agent
         export(agent, format, tmp_path / format)
     assert numpy_of(agent.actor.model).plan == agent.actor.plan
+
+
+# residual blocks
+
+
+def test_a_residual_block_is_that_of_simba():
+    """Section 4 of Lee et al. 2025, by hand."""
+    description = dense_network([8, 8], 'relu', True, ['actor'], block='simba')
+    assert parse_text(to_text(description)).layers == description.layers
+    model = ModelReader(description, [2], (3,), seed=0).build_model()
+    rng = np.random.default_rng(0)
+    model.set_weights([w + 0.3 * rng.normal(size=w.shape) for w in model.get_weights()])
+    x = rng.normal(size=(5, 3)).astype(np.float32)
+    weights = iter(w.astype(np.float64) for w in model.get_weights())
+
+    def dense(y):
+        return y @ next(weights) + next(weights)
+
+    def layer_norm(y):
+        y = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5)
+        return y * next(weights) + next(weights)
+
+    y = dense(x.astype(np.float64))
+    for _ in range(2):
+        y = y + dense(np.maximum(dense(layer_norm(y)), 0))
+    np.testing.assert_allclose(model(x), dense(layer_norm(y)), rtol=1e-4, atol=1e-5)
+    assert [layer.units for layer in model.layers if isinstance(layer, keras.layers.Dense)] == [8, 32, 8, 32, 8, 2]
+    network = NumpyNetwork(plan_from_model(model), flat_parameters(model).numpy())
+    values = network(x)[0].copy()
+    np.testing.assert_allclose(values, model(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(network(x[:1])[0], values[:1])
+
+
+@pytest.mark.parametrize(('agent_id', 'env'), [('sac', 'Pendulum-v1'), ('td3', 'Pendulum-v1'), ('ppo', 'CartPole-v1')])
+def test_simba_normalises_observations(agent_id, env):
+    agent = xagents.make(agent_id, env, net=[4], block='simba', seed=1)
+    assert agent.options.normalize_obs and agent.statistics.observations is not None
+    assert agent.actor.plan is not None and any(call.kind == 'add' for call in agent.actor.plan.calls)
+    assert not xagents.make(agent_id, env, net=[4], block='simba', normalize_obs=False).options.normalize_obs
+
+
+def test_blocks_have_one_width_and_their_own_normalisation():
+    with pytest.raises(ValueError, match='net: got 8 4 with simba blocks, expected equal widths'):
+        xagents.make('ppo', 'CartPole-v1', net=[8, 4], block='simba')
+    with pytest.raises(OptionError, match=r'block: got simba, .* cannot be used with crossq'):
+        xagents.make('crossq', 'Pendulum-v1', net=[8], block='simba')
+    with pytest.raises(OptionError, match=r'block: got simba, .* cannot be used with --normalize-layers layer'):
+        xagents.make('sac', 'Pendulum-v1', net=[8], block='simba', normalize_layers='layer')
+    with pytest.raises(OptionError, match=r'block: got simba, which requires --net'):
+        xagents.make('sac', 'Pendulum-v1', block='simba')
+    with pytest.raises(ValueError, match=r'\[add-0\] with: got .dense-9., expected input, dense-0'):
+        parse_text('[dense-0]\nunits=3\n[add-0]\nwith=dense-9\n[dense-1]\noutput=1')
+    with pytest.raises(ValueError, match=r'\[add-0\]: got inputs of shapes \(3,\) and \(2,\), expected equal ones'):
+        parse_text('[dense-0]\nunits=3\n[add-0]\nwith=input\n[dense-1]\noutput=1').shapes((2,), [1])

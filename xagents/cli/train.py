@@ -82,7 +82,7 @@ def preset_hint(agent_id: str, resolved: ResolvedOptions) -> list[str]:
     if resolved.messages or env is None or 'weights' in options:
         return []
     try:
-        preset = find_preset(agent_id, env)
+        preset = find_preset(agent_id, env, options)
     except OptionError:
         return []
     if (preset.options.keys() - {'n_envs'}) & {*options, *resolved.grid}:

@@ -18,7 +18,13 @@ from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
 from xagents.collecting.rollouts import ColumnSpecs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork, PublishedWeights
-from xagents.networks.sampling import ActionSampler, SquashedGaussianSampler, StateDependentSampler, sampler_for
+from xagents.networks.sampling import (
+    ActionSampler,
+    SquashedGaussianSampler,
+    StateDependentSampler,
+    factorised_noise,
+    sampler_for,
+)
 
 
 class Policy(ABC):
@@ -193,6 +199,39 @@ class EpsilonGreedyPolicy(Policy):
         return {'kind': 'epsilon-greedy', 'n_actions': self.n_actions, 'epsilon': self.epsilon}
 
 
+class NoisyNetworkPolicy(Policy):
+    """A policy that takes the action of highest value of a network with noisy layers; each action has its own noise.
+
+    Args:
+        network: from observations, and noise [N, n_noise], to a value per action.
+        n_actions: number of actions.
+        n_noise: length of the noise of one action.
+    """
+
+    columns: ColumnSpecs = {'actions': ((), np.int32)}
+
+    def __init__(self, network: ActingNetwork, n_actions: int, n_noise: int):
+        self.network, self.n_actions, self.n_noise = network, n_actions, n_noise
+        self.output_units = (n_actions,)
+
+    def __call__(self, observations: np.ndarray, noise: np.ndarray | None, /, **others: Any) -> dict[str, np.ndarray]:
+        """Return `actions` [N]."""
+        assert self.network is not None
+        return {'actions': self.network(observations, noise)[0].argmax(1)}
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the noise of the layers, [*shape, n_noise]."""
+        return factorised_noise(rng, (*shape, self.n_noise))
+
+    def fits(self, action_space: spaces.Space) -> bool:
+        """Return whether the actions of the policy belong to a space."""
+        return isinstance(action_space, spaces.Discrete) and action_space.n == self.n_actions
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments of `policy_from_dict` for an equal policy."""
+        return {'kind': 'noisy-network', 'n_actions': self.n_actions, 'n_noise': self.n_noise}
+
+
 class NoisyPolicy(Policy):
     """A deterministic policy with noise on its actions, clipped to [−1, 1]; actions are uniform while warming up.
 
@@ -294,6 +333,8 @@ def policy_from_dict(record: Mapping[str, Any], network: ActingNetwork, action_s
             return SamplingPolicy(network, sampler, record['keeps'], record.get('hold', 1))
         if record['kind'] == 'epsilon-greedy':
             return EpsilonGreedyPolicy(network, record['n_actions'], record['epsilon'])
+        if record['kind'] == 'noisy-network':
+            return NoisyNetworkPolicy(network, record['n_actions'], record['n_noise'])
         if record['kind'] == 'noisy':
             exploration = OrnsteinUhlenbeckNoise() if record['drifts'] else None
             return NoisyPolicy(network, record['n_units'], record['scale'], exploration)

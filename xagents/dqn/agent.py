@@ -1,26 +1,32 @@
-"""Deep Q-network (Mnih et al. 2015, Nature 518) with its usual extensions: double, dueling, n-step, prioritized."""
+"""Deep Q-network (Mnih et al. 2015, Nature 518) with its extensions, which together are Rainbow."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
 from xagents.base.batches import ReplaySamples
 from xagents.base.off_policy import OffPolicy
-from xagents.collecting.policies import EpsilonGreedyPolicy, Policy
+from xagents.collecting.policies import EpsilonGreedyPolicy, NoisyNetworkPolicy, Policy
 from xagents.dqn.cli import DQNOptions
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates
+from xagents.networks.keras_to_plan import without_noise
+from xagents.networks.layers import noise_units
 from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
+from xagents.networks.sampling import factorised_noise
 from xagents.networks.targets import TargetNetwork
+from xagents.networks.value_distributions import ActionValues, action_atoms, dueling, huber, value_distribution
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.schedules import Schedule
+from xagents.registry.agents import agent_id_of
 
 
 class DQN(OffPolicy):
@@ -28,7 +34,8 @@ class DQN(OffPolicy):
 
     Args:
         envs: the result of `create_envs`, a Gymnasium vector environment, or a list of environments.
-        model: observations [B, *D] to action values [B, n]; with `dueling` to [advantages [B, n], value [B, 1]].
+        model: observations [B, *D] to action values [B, n]; with `dueling` to [advantages [B, n], value [B, 1]]; with
+            `distribution`, each value is K atoms, [B, n K] and [B, K]; with `noisy`, noise [B, M] is a second input.
         buffers: a replay buffer to use; by default the options define it.
         options: `DQNOptions` and `RunOptions`.
     """
@@ -39,11 +46,17 @@ class DQN(OffPolicy):
 
     def __init__(self, envs: Any, model: keras.Model, *, buffers: Any = None, **options: Any):
         super().__init__(envs, buffers=buffers, **options)
-        units = self.output_units(self.envs)
-        names = ('advantage', 'value') if self.options.dueling else ('q',)
-        self._check_model(model, [units[name] for name in names])
+        o, units = self.options, self._units_for(self.envs, self.options)
+        self.n_noise = noise_units(model)
+        if o.noisy != (self.n_noise > 0):
+            expected = 'noisy layers (`NoisyDense`), and noise as its second input' if o.noisy else 'no noisy layers'
+            raise ValueError(f'model: expected {expected} with noisy={o.noisy}')
+        names = ('advantage', 'value') if o.dueling else ('q',)
+        inputs = [self.input_shape, *([(self.n_noise,)] if o.noisy else [])]
+        self._check_model(model, [units[name] for name in names], inputs=inputs)
         rate = adopt_model_optimizer(model, self.options)
         self.model = model
+        self.return_distribution = value_distribution(o.atoms, o.support) if o.distribution else None
         self.step = GradientStep(model, self.traced_options, True, rate)
         self.output_models = [model]
         self.target = TargetNetwork(model)
@@ -57,7 +70,9 @@ class DQN(OffPolicy):
         if not isinstance(envs.action_space, spaces.Discrete):
             got = type(envs.action_space).__name__
             others = 'ppo, td3 or ddpg' if got == 'Box' else 'ppo or a2c'
-            raise OptionError('env', f'{envs.id} has {got} actions, dqn accepts Discrete ones (try {others})')
+            raise OptionError(
+                'env', f'{envs.id} has {got} actions, {agent_id_of(cls)} accepts Discrete ones (try {others})'
+            )
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
@@ -65,23 +80,39 @@ class DQN(OffPolicy):
         n_actions = ActionDecoder(envs.action_space).n_actions
         return {'q': n_actions, 'advantage': n_actions, 'value': 1}
 
+    @classmethod
+    def _units_for(cls, envs: Envs, options: AgentOptions) -> dict[str, int]:
+        assert isinstance(options, DQNOptions)
+        return {name: n * options.atoms for name, n in cls.output_units(envs).items()}
+
     # acting
 
     def make_actor(self, index: int) -> KerasNetwork:
         """Return the acting network; the best action has the highest value and the highest advantage."""
-        return KerasNetwork(keras.Model(self.model.input, self.model.outputs[index]), self.statistics.dtype)
+        outputs = self.model.outputs[index]
+        if self.return_distribution is not None:
+            last = ActionValues(self.n_actions, self.options.atoms, self.options.support, name='values')
+            outputs = last(self.model.outputs if self.options.dueling else outputs)
+        return KerasNetwork(keras.Model(self.model.input, outputs), self.statistics.dtype)
 
     def make_policy(self, network: ActingNetwork) -> Policy:
-        """Return the ε-greedy policy."""
+        """Return the ε-greedy policy, or that of a noisy network."""
         o = self.options
-        return EpsilonGreedyPolicy(network, self.output_units(self.envs)['q'], o.epsilon_end, o.epsilon_ladder)
+        if o.noisy:
+            return NoisyNetworkPolicy(network, self.n_actions, self.n_noise)
+        return EpsilonGreedyPolicy(network, self.n_actions, o.epsilon_end, o.epsilon_ladder)
+
+    def greedy_model(self, network: keras.Model) -> keras.Model:
+        """Return the network without noise."""
+        return without_noise(network)
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return the schedules: also ε, and β of prioritized replay."""
+        """Return the schedules: also ε, unless the network is noisy, and β of prioritized replay."""
         o = self.options
         schedules = super().schedules()
         steps, name = o.epsilon_decay_steps, 'epsilon_decay_steps'
-        schedules['epsilon'] = Schedule(o.epsilon_start, 'linear', o.epsilon_end, steps, steps_option=name)
+        if not o.noisy:
+            schedules['epsilon'] = Schedule(o.epsilon_start, 'linear', o.epsilon_end, steps, steps_option=name)
         if o.prioritized:
             schedules['beta'] = Schedule(o.priority_beta, 'linear', 1.0, optional=True)
         return schedules
@@ -101,11 +132,16 @@ class DQN(OffPolicy):
         every, n_updates = self.options.target_sync_steps, batch['n_updates']
         due = steps // every > self.target.steps // every
         self.target.steps = steps
-        acting_weights, metrics, errors = self._update(self.replay_samples(batch), n_updates, float(due), learning_rate)
+        samples = self.replay_samples(batch, self.learning_noise(len(batch['rewards'])))
+        acting_weights, metrics, errors = self._update(samples, n_updates, float(due), learning_rate)
         if self.options.prioritized:
             self.buffer.prioritize(batch['rows'][:n_updates], errors.numpy()[:n_updates])
         self.actor.refresh(acting_weights)
         return self.metrics_by_name(metrics.numpy())
+
+    def learning_noise(self, k: int) -> np.ndarray | tuple[()]:
+        """Return the noise of K updates, [K, 3, 1, M]: of the network, of the target network, and of double DQN."""
+        return factorised_noise(self.rng('learn'), (k, 3, 1, self.n_noise)) if self.n_noise else ()
 
     def update(
         self, samples: ReplaySamples, n_updates: tf.Tensor, due: tf.Tensor, learning_rate: tf.Tensor
@@ -127,14 +163,12 @@ class DQN(OffPolicy):
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return metrics and TD errors [B]."""
-        goal = batch.rewards + batch.discounts * self.next_values(network_input(batch.next_observations))
-        if self.options.munchausen:
-            goal += self.munchausen_bonus(network_input(batch.observations), batch.actions)
+        goal, noise = self.goal(batch), tf.convert_to_tensor(batch.noise)[0] if self.n_noise else None
         with tf.GradientTape() as tape:
-            q = self.q_values(self.outputs(network_input(batch.observations)))
+            outputs = self.outputs(network_input(batch.observations), noise=noise)
+            q = self.q_values(outputs)
             chosen = tf.gather(q, batch.actions, batch_dims=1)
-            errors = goal - chosen
-            losses = huber(errors) if self.options.huber else errors**2
+            losses, errors = self.td_losses(outputs, chosen, batch.actions, goal)
             loss = tf.reduce_mean(losses * (batch.weights if self.options.prioritized else 1.0))
             if self.options.conservative:
                 loss += self.traced_options.conservative * tf.reduce_mean(overestimates(q, chosen))
@@ -149,40 +183,85 @@ class DQN(OffPolicy):
         }
         return metrics, errors
 
-    def next_values(self, observations: tf.Tensor) -> tf.Tensor:
+    def td_losses(
+        self, outputs: list[tf.Tensor], chosen: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the losses and the TD errors [B] of the values `chosen` [B], or of the distributions in `outputs`."""
+        if self.return_distribution is not None:
+            atoms = tf.gather(action_atoms(outputs, self.options.atoms), actions, batch_dims=1)
+            return self.return_distribution.losses(atoms, goal)
+        errors = goal - chosen
+        return huber(errors) if self.options.huber else errors**2, errors
+
+    def goal(self, batch: ReplaySamples) -> tf.Tensor:
+        """Return the targets of a batch: values [B], or distributions [B, K]."""
+        next_observations = network_input(batch.next_observations)
+        noise = tf.convert_to_tensor(batch.noise)[1:] if self.n_noise else None
+        if self.return_distribution is not None:
+            atoms = self.next_atoms(next_observations, noise)
+            return self.return_distribution.targets(batch.rewards, batch.discounts, atoms)
+        values = self.next_values(next_observations) if noise is None else self.next_values(next_observations, noise)
+        goal = batch.rewards + batch.discounts * values
+        if self.options.munchausen:
+            goal += self.munchausen_bonus(network_input(batch.observations), batch.actions, noise)
+        return goal
+
+    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | None = None) -> tf.Tensor:
         """Return the values [B] of the next observations by the target network.
 
         The value of an observation is the largest action value; with `double`, it is the value of the best action by
         the online network (van Hasselt et al. 2016, arXiv:1509.06461, equation 4); with `munchausen`, it is the soft
         maximum (Vieillard et al. 2020, arXiv:2007.14430, equation 2).
+
+        Args:
+            observations: [B, *D].
+            noise: with `noisy`, [2, 1, M]: noise of the target network and of the choice of the action.
         """
-        values = self.q_values(self.target(observations))
+        values = self.q_values(self.target_outputs(observations, noise))
         if self.options.munchausen:
             temperature = self.traced_options.munchausen_temperature
             log_probs = tf.nn.log_softmax(values / temperature)
             return tf.reduce_sum(tf.exp(log_probs) * (values - temperature * log_probs), 1)
         if not self.options.double:
             return tf.reduce_max(values, 1)
-        online = self.q_values(self.outputs(observations, training=False))
-        return tf.gather(values, tf.argmax(online, 1), batch_dims=1)
+        return tf.gather(values, self.next_actions(observations, values, noise), batch_dims=1)
 
-    def munchausen_bonus(self, observations: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+    def next_atoms(self, observations: tf.Tensor, noise: tf.Tensor | None = None) -> tf.Tensor:
+        """Return the distributions [B, K] of the next values; arguments are those of `next_values`."""
+        outputs = self.target_outputs(observations, noise)
+        actions = self.next_actions(observations, self.q_values(outputs), noise)
+        return tf.gather(action_atoms(outputs, self.options.atoms), actions, batch_dims=1)
+
+    def next_actions(self, observations: tf.Tensor, values: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
+        """Return the best actions [B] by the target network's `values` [B, n]; with `double`, by the online network."""
+        if self.options.double:
+            outputs = self.outputs(observations, training=False, noise=None if noise is None else noise[1])
+            values = self.q_values(outputs)
+        return tf.argmax(values, 1)
+
+    def munchausen_bonus(self, observations: tf.Tensor, actions: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
         """Return α [τ log π(a|s)], clipped to −1 and 0, [B], by the target network (arXiv:2007.14430, equation 2)."""
-        o = self.traced_options
-        log_probs = tf.nn.log_softmax(self.q_values(self.target(observations)) / o.munchausen_temperature)
+        o, values = self.traced_options, self.q_values(self.target_outputs(observations, noise))
+        log_probs = tf.nn.log_softmax(values / o.munchausen_temperature)
         chosen = o.munchausen_temperature * tf.gather(log_probs, actions, batch_dims=1)
         return o.munchausen_alpha * tf.clip_by_value(chosen, -1.0, 0.0)
 
-    def outputs(self, observations: tf.Tensor, training: bool = True) -> list[tf.Tensor]:
-        """Return the network's outputs in float32."""
-        return float_outputs(self.model(observations, training=training))
+    def target_outputs(self, observations: tf.Tensor, noise: tf.Tensor | None) -> list[tf.Tensor]:
+        """Return the outputs of the target network with the first of `noise` [2, 1, M]."""
+        return self.target(observations if noise is None else [observations, noise[0]])
+
+    def outputs(
+        self, observations: tf.Tensor, training: bool = True, noise: tf.Tensor | None = None
+    ) -> list[tf.Tensor]:
+        """Return the network's outputs in float32; `noise` [1, M] or [B, M] is that of noisy layers."""
+        inputs = observations if noise is None else [observations, noise]
+        return float_outputs(self.model(inputs, training=training))
 
     def q_values(self, outputs: list[tf.Tensor]) -> tf.Tensor:
-        """Return action values [B, n]; with `dueling`, V + A − mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)."""
-        if not self.options.dueling:
-            return outputs[0]
-        advantages, value = outputs
-        return value + advantages - tf.reduce_mean(advantages, 1, keepdims=True)
+        """Return action values [B, n]: the means of distributions; with `dueling`, from advantages and value."""
+        if self.return_distribution is not None:
+            return self.return_distribution.means(action_atoms(outputs, self.options.atoms))
+        return dueling(outputs[0], outputs[1]) if self.options.dueling else outputs[0]
 
     def parts(self) -> dict[str, Any]:
         """Return the parts whose state belongs in checkpoints: also the target network."""
@@ -195,9 +274,3 @@ def overestimates(q: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
     CQL(H) minimises this difference (Kumar et al. 2020, arXiv:2006.04779, equation 4).
     """
     return tf.reduce_logsumexp(q, 1) - chosen
-
-
-def huber(errors: tf.Tensor) -> tf.Tensor:
-    """Return the Huber loss: half the squared error up to an absolute error of 1, and linear above."""
-    size = tf.abs(errors)
-    return tf.where(size <= 1.0, 0.5 * errors**2, size - 0.5)

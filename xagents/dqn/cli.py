@@ -6,8 +6,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.options.agents import OffPolicyOptions
-from xagents.options.declaration import choice, fraction, network_file, positive, tuned_count, tuned_fraction, weight
+from xagents.options.declaration import (
+    choice,
+    count,
+    fraction,
+    network_file,
+    option,
+    positive,
+    tuned_count,
+    tuned_fraction,
+    weight,
+)
 from xagents.options.errors import OptionError
+
+# options that only one form of the distribution has
+_FORM_OPTIONS = {'quantile': ('n_quantiles',), 'categorical': ('n_atoms', 'value_min', 'value_max')}
+_EPSILON_OPTIONS = ('epsilon_start', 'epsilon_end', 'epsilon_decay_steps', 'epsilon_ladder')
 
 
 @dataclass
@@ -52,6 +66,27 @@ class DQNOptions(OffPolicyOptions):
     munchausen_temperature: float = positive(
         0.03, '--munchausen: temperature of the soft maxima; larger values weigh actions more equally', tune=None
     )
+    distribution: str | None = choice(
+        None,
+        'learn the distribution of the return: quantiles (QR-DQN), or probabilities of fixed returns (C51)',
+        choices=('quantile', 'categorical'),
+    )
+    n_quantiles: int = count(
+        50,
+        '--distribution quantile: number of quantiles of each value; larger values describe the distribution more '
+        'finely and are slower',
+    )
+    n_atoms: int = count(
+        51,
+        '--distribution categorical: number of returns with a probability; larger values describe the distribution '
+        'more finely and are slower',
+        at_least=2,
+    )
+    value_min: float = option(-10.0, '--distribution categorical: smallest return; smaller ones count as this one')
+    value_max: float = option(10.0, '--distribution categorical: largest return; larger ones count as this one')
+    noisy: bool = choice(
+        False, 'explore by learned noise on the weights of dense layers (noisy network) instead of random actions'
+    )
     grad_norm: float = positive(10.0, 'norm to which gradients are clipped; larger values allow larger updates')
     epsilon_start: float = tuned_fraction(1.0, 'initial probability of a random action; larger values explore more')
     epsilon_end: float = tuned_fraction(0.02, 'probability of a random action after decay; larger values explore more')
@@ -68,9 +103,28 @@ class DQNOptions(OffPolicyOptions):
         'and more stable',
     )
 
+    @property
+    def support(self) -> tuple[float, ...]:
+        """Smallest and largest return of a categorical distribution; empty for other forms of values."""
+        return (self.value_min, self.value_max) if self.distribution == 'categorical' else ()
+
+    @property
+    def atoms(self) -> int:
+        """Number of network outputs for the value of one action."""
+        return {None: 1, 'quantile': self.n_quantiles, 'categorical': self.n_atoms}[self.distribution]
+
     def check(self) -> None:
         """Check the options against each other."""
         super().check()
+        for form, names in _FORM_OPTIONS.items():
+            self.check_only_if(self.distribution == form, f'--distribution {form}', *names)
+        if self.distribution == 'categorical' and self.value_min >= self.value_max:
+            expected = f'expected less than the {self.value_max:g} of --value-max'
+            raise OptionError('value_min', f'got {self.value_min:g}, {expected}')
+        for name in ('huber', 'munchausen'):
+            if self.distribution is not None and getattr(self, name):
+                raise OptionError(name, f'cannot be used with --distribution {self.distribution}')
+        self.check_only_if(not self.noisy, '--no-noisy', *_EPSILON_OPTIONS)
         self.check_only_with('munchausen', 'munchausen_alpha', 'munchausen_temperature')
         if self.munchausen and self.double:
             raise OptionError('munchausen', 'cannot be used with --double, expected one of the two')

@@ -99,13 +99,18 @@ class NumpyPolicy:
         """Return the network's first output [N, units]."""
         tensors = {0: x.astype(np.float32)}
         for call in self.plan['network']['calls']:
-            tensors[call['target']] = self.layer(call, tensors[call['source']])
+            second = tensors[call['second']] if 'second' in call else None
+            tensors[call['target']] = self.layer(call, tensors[call['source']], second)
         return tensors[self.plan['network']['outputs'][0]]
 
-    def layer(self, call: dict[str, Any], x: Array) -> Array:
-        """Return the output of one layer for x [N, …]."""
+    def layer(self, call: dict[str, Any], x: Array, second: Array | None) -> Array:
+        """Return the output of one layer for x [N, …] and, if it has two inputs, `second` [N, …]."""
         kind, kernel, at = call['kind'], call.get('kernel', ()), call.get('at', 0)
         size = int(np.prod(kernel))
+        if kind == 'add':
+            return x + second
+        if kind == 'action-values':
+            return action_values(x.reshape(-1, *kernel), second, call.get('support'))
         weights = self.arrays['weights'][at : at + size].reshape(kernel)
         if kind == 'flatten':
             return x.reshape(len(x), -1)
@@ -123,7 +128,7 @@ class NumpyPolicy:
             rows, columns = call['strides']
             patches = patches[:, ::rows, ::columns, 0]
             x = patches.reshape(*patches.shape[:3], -1) @ weights.reshape(-1, kernel[3])
-        elif kind == 'dense':
+        elif kind in ('dense', 'noisy-dense'):
             x = x @ weights
         if call.get('bias'):
             x = x + self.arrays['weights'][at + size : at + size + kernel[-1]]
@@ -150,6 +155,21 @@ class NumpyPolicy:
         if np.issubdtype(dtype, np.integer):
             actions = np.rint(actions)
         return actions.astype(dtype).clip(low.astype(dtype), high.astype(dtype))
+
+
+def action_values(atoms: Array, value: Array | None, support: list[float] | None) -> Array:
+    """Return the means [N, n] of distributions [N, n, K]: of quantiles, or of K returns in `support`.
+
+    Args:
+        atoms: the distributions; the advantages of a dueling network.
+        value: the value [N, K] of a dueling network, or None.
+        support: smallest and largest return, or None for quantiles.
+    """
+    if value is not None:
+        atoms = value[:, None] + atoms - atoms.mean(1, keepdims=True)
+    if support is None:
+        return atoms.mean(-1)
+    return (_softmax(atoms) * np.linspace(support[0], support[1], atoms.shape[-1])).sum(-1).astype(np.float32)
 
 
 def bounds(space: dict[str, Any]) -> list[Array]:

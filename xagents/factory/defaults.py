@@ -141,7 +141,7 @@ def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[
         env = dataset_environment_options(given)['env']
     if env is None:
         raise OptionError('env', 'got nothing, expected the id of an environment that has a preset')
-    preset = find_preset(agent_id, env)
+    preset = find_preset(agent_id, env, given)
     suggested = {**preset.options, 'max_steps': preset.max_steps}
     options, flags = add_suggested_options(entry, given, suggested, networks=bool(record.get('networks')))
     return options, f'Preset ({preset.source_name}): {flags}'

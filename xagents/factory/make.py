@@ -401,6 +401,10 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
         raise OptionError('shared_network', f'{entry.id} has no network with two outputs that could share layers')
     if given and network.shared_network:
         raise OptionError('shared_network', f'cannot be used with {models[given[0]]}: the file sets the shared layers')
+    if network.block and (network.normalize_layers or entry.normalise == 'batch'):
+        own = 'which has its own normalisation'
+        where = f'--normalize-layers {network.normalize_layers}' if network.normalize_layers else entry.id
+        raise OptionError('block', f'got {network.block}, {own}: cannot be used with {where}')
     for name in NET_ONLY_OPTIONS:
         if (value := getattr(network, name)) and not network.net:
             raise requires(name, value, '--net')
@@ -422,7 +426,8 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
                 expected = f'expected the sizes of {", ".join(outputs)}'
                 raise TypeError(f'{entry.agent.__name__}.output_units returned no {missing[0]!r}, {expected}')
             sizes, own_seed = [units[name] for name in outputs], _network_seed(seed, i)
-            models.append(_build_network(network, description, envs, sizes, units.get('actor', 0), own_seed))
+            noisy = getattr(options, 'noisy', False)
+            models.append(_build_network(network, description, envs, sizes, units.get('actor', 0), own_seed, noisy))
     return entry.agent(envs, *models, settings=settings)
 
 
@@ -437,7 +442,13 @@ def _check_batch_statistics(entry: Entry, descriptions: list[Any]) -> None:
 
 
 def _build_network(
-    network: NetworkRole, description: Any, envs: Envs, sizes: list[int], action_units: int, seed: int
+    network: NetworkRole,
+    description: Any,
+    envs: Envs,
+    sizes: list[int],
+    action_units: int,
+    seed: int,
+    noisy: bool = False,
 ) -> Any:
     """Build one network with observations, or observations and actions, as input.
 
@@ -448,6 +459,7 @@ def _build_network(
         sizes: the number of units of each output.
         action_units: the number of units of an action; 0 if the agent has no actor.
         seed: the seed of the initial weights.
+        noisy: whether dense layers are noisy.
     """
     from xagents.networks.models import ModelReader
 
@@ -462,8 +474,12 @@ def _build_network(
         shape = (shape[0] + action_units,)
     joined = action_units if joins else None
     if own:
+        if noisy:
+            raise OptionError('noisy', f'cannot be used with {description.name}, expected a .cfg file or --net')
         return description.build(shape, sizes, seed, joined)
-    reader = ModelReader(description, output_units=sizes, input_shape=shape, seed=seed, action_units=joined)
+    reader = ModelReader(
+        description, output_units=sizes, input_shape=shape, seed=seed, action_units=joined, noisy=noisy
+    )
     return reader.build_model()
 
 
@@ -485,11 +501,12 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
             expected = f'expected --flatten, or a .cfg with convolutions by {flag}'
             raise OptionError('net', f'{envs.id} has image observations, {expected}')
         outputs, last = _network_outputs(entry, network, settings), network.output_activation
-        activation = settings.network.activation or entry.activation
+        block = settings.network.block
+        activation = settings.network.activation or ('relu' if block else entry.activation)
         initializer = settings.network.initializer or entry.initializer
         shared = uses_variant or network.shares_trunk
         normalise = settings.network.normalize_layers or entry.normalise
-        return dense_network(net, activation, shared, outputs, last, initializer, normalise)
+        return dense_network(net, activation, shared, outputs, last, initializer, normalise, block)
     files = entry[network.option]['cnn' if envs.is_image else 'ann']
     if not files:
         kind = 'images' if envs.is_image else 'vectors'

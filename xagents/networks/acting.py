@@ -25,8 +25,11 @@ class PublishedWeights(NamedTuple):
 class ActingNetwork(Protocol):
     """A function from observations to the outputs of the policy."""
 
-    def __call__(self, observations: np.ndarray) -> Sequence[np.ndarray]:
-        """Return the outputs, arrays [N, units], for observations [N, *D]; the next call may overwrite the arrays."""
+    def __call__(self, observations: np.ndarray, noise: np.ndarray | None = None) -> Sequence[np.ndarray]:
+        """Return the outputs, arrays [N, units], for observations [N, *D]; the next call may overwrite the arrays.
+
+        Noisy layers take `noise` [N, M]; without it, they have their mean weights.
+        """
 
     @property
     def published_weights(self) -> PublishedWeights:

@@ -8,6 +8,7 @@ A file is a list of INI sections. Each section describes one layer; layers are b
 | `flatten-*` | | `common`, `from` |
 | `dense-*` | `units`, unless it is an output | `activation`, `initializer`, `gain`, `common`, `output`, `from` |
 | `layernorm-*`, `batchnorm-*` | | `activation`, `common`, `from` |
+| `add-*` | `with` | `common`, `from` |
 | `action-*` | | `common`, `from` |
 | `log-std-*` | | `init`, `from` |
 
@@ -23,6 +24,7 @@ The input of a layer:
 - `layernorm` normalises each row of its input to mean 0 and deviation 1 over its last axis (Ba et al. 2016,
   arXiv:1607.06450). `batchnorm` does so over the batch, with the correction of batch renormalisation (Ioffe 2017,
   arXiv:1702.03275). Both have a learned scale and offset, and apply their activation.
+- `add` adds the output of the earlier section `with` to its input, a vector of the same size: a residual connection.
 - `log-std` is the learned log standard deviation of a Gaussian. It belongs to the output that is the mean: the first
   output, or the one that `from` names. It is always the last output of the model and cannot be an input.
 
@@ -89,11 +91,12 @@ _KEYS: dict[str, dict[str, _Key]] = {
     'flatten': _ORIGIN,
     'layernorm': {'activation': _choice(ACTIVATIONS)} | _ORIGIN,
     'batchnorm': {'activation': _choice(ACTIVATIONS)} | _ORIGIN,
+    'add': {'with': _Key('input or an earlier section', str)} | _ORIGIN,
     'dense': {'units': _WHOLE} | _WEIGHTS | {'output': _SWITCH} | _ORIGIN,
     'action': _ORIGIN,
     'log-std': {'init': _Key('a number', _number), 'from': _Key('an output section', str)},
 }
-_REQUIRED = {'convolutional': ('filters', 'size', 'stride'), 'dense': ('units',)}  # unless it is an output
+_REQUIRED = {'convolutional': ('filters', 'size', 'stride'), 'dense': ('units',), 'add': ('with',)}  # or an output
 _SECTION = re.compile(rf'({"|".join(_KEYS)})(-[A-Za-z0-9_.-]+)?')
 _SECTION_NAMES = ', '.join(f'{kind}-*' for kind in _KEYS)
 
@@ -149,13 +152,16 @@ def network_from_sections(sections: Mapping[str, Mapping[str, str]], where: str 
         if kind == 'action':
             _check_single(name, kind, layers, where)
         _check_source(name, source, layers, sections, where)
+        if kind == 'add':
+            values['second'] = values.pop('with')
+            _check_source(name, values['second'], layers, sections, where, 'with')
         layers[name] = Layer(name, kind, source, **values)
         previous = name
         common = name if is_common else common
     network = NetworkDescription(tuple(layers.values()), where)
     if not network.outputs:
         raise ValueError(f'{where}: has no output, expected one or more dense-* sections with output=1')
-    used = {layer.source for layer in network.layers}
+    used = {source for layer in network.layers for source in layer.sources}
     for layer in network.layers:
         if not layer.output and layer.kind != 'log-std' and layer.name not in used:
             remedy = f'mark it output=1 or write from={layer.name} in a later section'
@@ -170,8 +176,9 @@ def to_text(network: NetworkDescription) -> str:
         lines += ['', f'[{layer.name}]', f'from={layer.source}']
         plain = Layer(layer.name, layer.kind, layer.source)
         for key in [key for key in _KEYS[layer.kind] if key not in ('from', 'common')]:
-            value = getattr(layer, key)
-            if value != getattr(plain, key):
+            field = 'second' if key == 'with' else key
+            value = getattr(layer, field)
+            if value != getattr(plain, field):
                 lines.append(f'{key}={int(value) if isinstance(value, bool) else value}')
     return '\n'.join(lines[1:]) + '\n'
 
@@ -189,6 +196,7 @@ def dense_network(
     output_activation: str = 'linear',
     initializer: str = 'orthogonal',
     normalise: str | None = None,
+    block: str | None = None,
 ) -> NetworkDescription:
     """Describe a dense network without a file (`--net 256 256 --activation relu`).
 
@@ -204,6 +212,9 @@ def dense_network(
         initializer: initializer of all layers, one of INITIALIZERS.
         normalise: `layer` for layer normalisation between each layer of the trunk and its activation, `batch` for batch
             renormalisation of the input and after each layer of the trunk (as CrossQ), or None.
+        block: `simba` for a linear layer, a residual block for each width, and a layer normalisation (Lee et al. 2025,
+            arXiv:2410.09754, section 4), or None. A block adds two layers, of four times the width and of the width,
+            after a layer normalisation, to its input.
 
     Raises:
         ValueError: if an argument is not valid.
@@ -215,6 +226,11 @@ def dense_network(
         names = INITIALIZERS if name == 'initializer' else ACTIVATIONS
         if value not in names:
             raise value_error(name, value, ', '.join(names), names)
+    if block is not None and len(set(widths)) > 1:
+        got = ' '.join(widths)
+        raise ValueError(
+            f'net: got {got} with {block} blocks, expected equal widths: a block adds its output to its input'
+        )
     if not outputs or not all(map(str.isidentifier, outputs)) or len(set(outputs)) < len(outputs):
         raise value_error('outputs', outputs, 'one or more different names')
     sections: dict[str, dict[str, str]] = {}
@@ -222,9 +238,11 @@ def dense_network(
     for output in outputs:
         if not shared or trunk == INPUT:
             own, trunk = '' if shared else f'-{output}', INPUT
-            if normalise == 'batch':
+            if block is not None:
+                trunk = _simba_trunk(sections, own, widths, activation, initializer)
+            if block is None and normalise == 'batch':
                 sections[f'batchnorm{own}-input'], trunk = {'from': trunk}, f'batchnorm{own}-input'
-            for i, width in enumerate(widths):
+            for i, width in enumerate(widths if block is None else ()):
                 begin = _start(initializer, _ROOT_2, trunk)
                 inside = 'linear' if normalise == 'layer' else activation
                 sections[f'dense{own}-{i}'] = begin | {'units': width, 'activation': inside}
@@ -236,6 +254,25 @@ def dense_network(
         head = _start(initializer, _HEAD_GAINS.get(output, '1'), trunk)
         sections[f'dense-{output}'] = head | {'activation': output_activation, 'output': '1'}
     return network_from_sections(sections, f'net {" ".join(widths)}')
+
+
+def _simba_trunk(
+    sections: dict[str, dict[str, str]], own: str, widths: Sequence[str], activation: str, initializer: str
+) -> str:
+    """Add the sections of a trunk of residual blocks, and return the name of the last section."""
+    trunk = f'dense{own}-in'
+    sections[trunk] = _start(initializer, '1', INPUT) | {'units': widths[0]}
+    for i, width in enumerate(widths):
+        normal, wide, narrow = (
+            f'{kind}{own}-{i}{end}' for kind, end in (('layernorm', ''), ('dense', ''), ('dense', 'b'))
+        )
+        sections[normal] = {'from': trunk}
+        sections[wide] = _start(initializer, _ROOT_2, normal) | {'units': str(4 * int(width)), 'activation': activation}
+        sections[narrow] = _start(initializer, '1', wide) | {'units': width}
+        sections[f'add{own}-{i}'] = {'from': narrow, 'with': trunk}
+        trunk = f'add{own}-{i}'
+    sections[f'layernorm{own}-out'] = {'from': trunk}
+    return f'layernorm{own}-out'
 
 
 def _start(initializer: str, gain: str, source: str) -> dict[str, str]:
@@ -271,13 +308,15 @@ def _values(kind: str, text: Mapping[str, str], where: str) -> dict[str, Any]:
     return values
 
 
-def _check_source(name: str, source: str, layers: Mapping[str, Layer], sections: Iterable[str], where: str) -> None:
+def _check_source(
+    name: str, source: str, layers: Mapping[str, Layer], sections: Iterable[str], where: str, key: str = 'from'
+) -> None:
     if source != INPUT and source not in layers:
         earlier = [INPUT, *(layer.name for layer in layers.values() if layer.kind != 'log-std')]
         later = ' (it is a later section)' if source in sections and source != name else ''
-        raise value_error(f'{where}: [{name}] from', source, f'{", ".join(earlier)}{later}', earlier)
+        raise value_error(f'{where}: [{name}] {key}', source, f'{", ".join(earlier)}{later}', earlier)
     if source in layers and layers[source].kind == 'log-std':
-        raise ValueError(f'{where}: [{name}] from: got {source!r}, expected no log-std: it is the last output')
+        raise ValueError(f'{where}: [{name}] {key}: got {source!r}, expected no log-std: it is the last output')
 
 
 def _check_single(name: str, kind: str, layers: Mapping[str, Layer], where: str) -> None:

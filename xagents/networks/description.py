@@ -29,8 +29,9 @@ class Layer:
 
     Attributes:
         name: name of the section.
-        kind: `convolutional`, `flatten`, `dense`, `layernorm`, `batchnorm`, `action` or `log-std`.
+        kind: `convolutional`, `flatten`, `dense`, `layernorm`, `batchnorm`, `add`, `action` or `log-std`.
         source: name of the section that is the input of this layer, or `input`.
+        second: name of the section that `add` adds to its input; empty for other layers.
         units: width of a dense layer; None if the environment determines the size of an output.
         filters: number of filters of a convolution.
         size: height and width of the kernel of a convolution.
@@ -56,6 +57,12 @@ class Layer:
     gain: float = 1.0
     output: bool = False
     init: float = 0.0
+    second: str = ''
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of all sections that are inputs of this layer."""
+        return (self.source, self.second) if self.second else (self.source,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,9 @@ class NetworkDescription:
         expected = 'the shape of a vector or of an image (height, width, channels)'
         shapes: dict[str, Shape] = {INPUT: positive_integers('input_shape', input_shape, expected)}
         for layer in self.layers:
+            if layer.second and shapes[layer.second] != shapes[layer.source]:
+                got = f'got inputs of shapes {shapes[layer.source]} and {shapes[layer.second]}'
+                raise ValueError(f'{self.where}: [{layer.name}]: {got}, expected equal ones')
             shapes[layer.name] = _output_shape(layer, shapes[layer.source], units, self.where)
         return shapes
 
@@ -197,12 +207,14 @@ def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: s
     at = f'{where}: [{layer.name}]'
     if layer.kind == 'flatten':
         return (math.prod(shape),)
-    if layer.kind == 'log-std' or layer.kind in NORMALISATIONS:
+    if layer.kind in ('log-std', *NORMALISATIONS):
         return shape
     got = f'{at}: got an input of shape {shape}'
-    if layer.kind in ('dense', 'action'):
+    if layer.kind in ('dense', 'action', 'add'):
         if len(shape) != 1:
             raise ValueError(f'{got}, expected a vector: add a flatten-* section before it')
+        if layer.kind == 'add':
+            return shape
         return (shape[0] + units[layer.name],) if layer.kind == 'action' else (layer.units or units[layer.name],)
     if len(shape) != 3:
         raise ValueError(f'{got}, expected an image (height, width, channels)')

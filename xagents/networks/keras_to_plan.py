@@ -8,11 +8,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from xagents.networks.layers import BatchRenorm, NoisyDense, noise_units
 from xagents.networks.models import LogProbabilities, LogStd
-from xagents.networks.normalisation_layers import BatchRenorm
-from xagents.networks.plan import ACTIVATIONS, NORM_WEIGHTS, Kind, LayerCall, NetworkPlan
+from xagents.networks.plan import ACTIVATIONS, JOINING_KINDS, NORM_WEIGHTS, Kind, LayerCall, NetworkPlan
 from xagents.networks.registry import is_functional
 from xagents.networks.state_dependent import Deviations
+from xagents.networks.value_distributions import ActionValues
 
 _KINDS: dict[type, Kind] = {
     keras.layers.Dense: 'dense',
@@ -26,6 +27,9 @@ _KINDS: dict[type, Kind] = {
     LogStd: 'log-std',
     Deviations: 'deviations',
     LogProbabilities: 'log-probabilities',
+    NoisyDense: 'noisy-dense',
+    keras.layers.Add: 'add',
+    ActionValues: 'action-values',
 }
 _NOT_OF_VECTORS = ('convolution', 'flatten', 'same', 'activation', 'layer-norm', 'batch-norm')
 
@@ -33,10 +37,11 @@ _NOT_OF_VECTORS = ('convolution', 'flatten', 'same', 'activation', 'layer-norm',
 def plan_from_model(model: keras.Model) -> NetworkPlan:
     """Return the plan of a functional model. Its weight vector is `flat_parameters(model)`.
 
-    The model must have one input, and only Dense, Conv2D without padding, Flatten, Activation, Identity,
-    LayerNormalization and BatchNormalization of the last axis, and layers of xagents. No layer may be frozen. Weights
-    are float32, and NumPy computes in float32. A model that computes in bfloat16 has a plan only if it has no
-    convolutions: inference by the plan is then faster than by a graph, and more precise.
+    The model must have one input, and only Dense, Conv2D without padding, Flatten, Activation, Identity, Add of two
+    vectors, LayerNormalization and BatchNormalization of the last axis, and layers of xagents. The noise of noisy
+    layers is a second input. No layer may be frozen. Weights are float32, and NumPy computes in float32. A model that
+    computes in bfloat16 has a plan only if it has no convolutions: inference by the plan is then faster than by a
+    graph, and more precise.
 
     Raises:
         ValueError: with a message of one line, for any other model.
@@ -50,9 +55,9 @@ def plan_from_model(model: keras.Model) -> NetworkPlan:
         size += int(tf.size(variable.value))
     numbers = {id(model.inputs[0]): 0}
     calls = []
-    for layer, source, target in _calls(model):
-        numbers[target] = len(numbers)
-        calls.append(_call(layer, numbers[source], numbers[target], offsets))
+    for layer, sources, target in layer_calls(model):
+        numbers[id(target)] = len(numbers)
+        calls.append(_call(layer, [numbers[id(x)] for x in sources], numbers[id(target)], offsets))
     outputs = tuple(numbers[id(tensor)] for tensor in model.outputs)
     return NetworkPlan(tuple(model.inputs[0].shape[1:]), tuple(calls), outputs, size)
 
@@ -71,9 +76,15 @@ def flat_parameters(model: keras.Model) -> tf.Tensor:
     return tf.concat(parts, 0) if parts else tf.zeros([0])
 
 
-def _call(layer: Any, source: int, target: int, offsets: dict[int, int]) -> LayerCall:
+def _call(layer: Any, sources: list[int], target: int, offsets: dict[int, int]) -> LayerCall:
     """Return the plan entry of one call of a layer."""
-    kind = _KINDS[type(layer)]
+    kind, source = _KINDS[type(layer)], sources[0]
+    if kind in JOINING_KINDS:
+        second = sources[1] if len(sources) > 1 else None
+        if kind == 'add':
+            return LayerCall(kind, source, target, second=second)
+        kernel, support = (layer.n_actions, layer.n_atoms), tuple(map(float, layer.support))
+        return LayerCall(kind, source, target, kernel=kernel, second=second, support=support)
     if kind in ('log-std', 'deviations'):
         expln = kind == 'deviations' and layer.expln
         return LayerCall(kind, source, target, offsets[id(layer.log_std)], tuple(layer.log_std.shape), expln=expln)
@@ -82,31 +93,46 @@ def _call(layer: Any, source: int, target: int, offsets: dict[int, int]) -> Laye
             kind, source, target, offsets[id(layer.gamma)], tuple(layer.gamma.shape), epsilon=float(layer.epsilon)
         )
     activation = _activation_name(layer.activation) if hasattr(layer, 'activation') else 'linear'
-    if kind not in ('dense', 'convolution'):
+    if kind not in ('dense', 'noisy-dense', 'convolution'):
         return LayerCall(kind, source, target, activation=activation)
     strides = tuple(layer.strides) if kind == 'convolution' else ()
-    kernel = tuple(layer.kernel.shape)
+    kernel, at = tuple(layer.kernel.shape), offsets[id(layer.kernel)]
+    if kind == 'noisy-dense':
+        return LayerCall(kind, source, target, at, kernel, True, activation=activation, noise_at=layer.noise_at)
     return LayerCall(kind, source, target, offsets[id(layer.kernel)], kernel, layer.use_bias, strides, activation)
 
 
-def _calls(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, int, int]]:
-    """Yield the layer calls of a model, sources first: a layer, the id of its input tensor, and that of its output.
+def layer_calls(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, list[Any], Any]]:
+    """Yield the layer calls of a model, sources first: a layer, its input tensors without noise, and its output tensor.
 
     Keras has no public method to find the layer that returned a tensor.
     """
-    given = set()
+    given = {id(tensor) for tensor in model.inputs}
+    noise = {id(tensor) for tensor in model.inputs[1:]} if noise_units(model) else set()
     pending = [(tensor, False) for tensor in reversed(model.outputs)]
     while pending:  # depth first; an iteration, because a deep network would exceed the recursion limit
         tensor, sources_done = pending.pop()
         layer, node_index, _ = tensor._keras_history
         if id(tensor) in given or isinstance(layer, keras.layers.InputLayer):
             continue
-        source = layer._inbound_nodes[node_index].input_tensors[0]
+        sources = [x for x in layer._inbound_nodes[node_index].input_tensors if id(x) not in noise]
         if sources_done:
             given.add(id(tensor))
-            yield layer, id(source), id(tensor)
+            yield layer, sources, tensor
         else:
-            pending += [(tensor, True), (source, False)]
+            pending += [(tensor, True), *((source, False) for source in reversed(sources))]
+
+
+def without_noise(model: keras.Model) -> keras.Model:
+    """Return a model of the same layers whose noisy layers have their mean weights; `model` if it has none."""
+    if not noise_units(model):
+        return model
+    tensors = {id(model.inputs[0]): keras.Input(model.inputs[0].shape[1:], name='observations')}
+    observations = tensors[id(model.inputs[0])]
+    for layer, sources, target in layer_calls(model):
+        inputs = [tensors[id(source)] for source in sources]
+        tensors[id(target)] = layer(inputs if len(inputs) > 1 else inputs[0])
+    return keras.Model(observations, [tensors[id(output)] for output in model.outputs])
 
 
 def _unsupported(model: keras.Model) -> str | None:
@@ -114,17 +140,18 @@ def _unsupported(model: keras.Model) -> str | None:
     if not is_functional(model):
         return 'it is not a built functional model'
     inputs, layers = model.inputs, model.layers
-    if len(inputs) != 1 or None in inputs[0].shape[1:]:
+    if len(inputs) != 1 + (noise_units(model) > 0) or None in inputs[0].shape[1:]:
         return f'it has {len(inputs)} inputs, or one of unknown shape'
     if any(len(output.shape) != 2 for output in model.outputs):
         return 'an output is not a vector'
     weights = [id(variable) for variable in model.weights]
-    called = [layer for layer, _, _ in _calls(model)]  # functions of Keras are not layers
+    called = [layer for layer, *_ in layer_calls(model)]  # functions of Keras are not layers
     for layer in (*layers, *called):
         problem = '' if isinstance(layer, keras.layers.InputLayer) else _problem(layer, weights)
         if problem:
             return f'layer {layer.name!r} {problem}'
-    return None
+    sums = [sources for layer, sources, _ in layer_calls(model) if isinstance(layer, keras.layers.Add)]
+    return None if all(len(sources) == 2 for sources in sums) else 'a layer adds more than two tensors'
 
 
 def _problem(layer: Any, weights: list[int]) -> str:

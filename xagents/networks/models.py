@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from xagents.networks.cfg import parse_network
 from xagents.networks.description import INPUT, NORMALISATIONS, Layer, NetworkDescription, value_error
-from xagents.networks.normalisation_layers import LAYER_EPSILON, BatchRenorm
+from xagents.networks.layers import LAYER_EPSILON, BatchRenorm, NoisyDense
 from xagents.networks.numpy_inference import TINY
 from xagents.networks.registry import is_functional
 
@@ -68,6 +68,7 @@ class ModelReader:
         log_std: initial value of a LogStd layer on the first output; it is added as the last output if there is none.
         action_units: A, the length of one action, for a critic with an `action` section. A critic of vectors without
             this section has the `input_shape` (D + A,), the observation followed by the action.
+        noisy: whether dense layers are noisy (`NoisyDense`).
 
     Raises:
         ValueError: if the network is not valid or does not fit these sizes.
@@ -82,11 +83,13 @@ class ModelReader:
         seed: int | None = None,
         log_std: float | None = None,
         action_units: int | None = None,
+        noisy: bool = False,
     ):
         self.network = cfg if isinstance(cfg, NetworkDescription) else parse_network(cfg)
         self.output_units = list(output_units)
         self.input_shape = tuple(input_shape)
         self.optimizer, self.seed, self.log_std, self.action_units = optimizer, seed, log_std, action_units
+        self.noisy = noisy
         self.network.shapes(self.input_shape, self.output_units, self.action_units)
         if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
             raise value_error('optimizer', optimizer, ', '.join(OPTIMIZERS), OPTIMIZERS)
@@ -98,7 +101,8 @@ class ModelReader:
     def build_model(self) -> keras.Model:
         """Build a new model.
 
-        Its input is float32 observations [B, *input_shape]; with an `action` section, [observations, actions [B, A]].
+        Its input is float32 observations [B, *input_shape]; with an `action` section, [observations, actions [B, A]];
+        with noisy layers, [observations, noise [B, M]].
         Its outputs are float32 [B, units] under any precision policy, in the order of the file; log standard deviations
         are the last output. If there is an optimizer, the model is compiled and the slots of the optimizer exist.
         """
@@ -107,11 +111,17 @@ class ModelReader:
         if self.network.action is not None:
             actions = keras.Input((int(self.action_units or 0),), name='actions', dtype='float32')
             inputs = [observations, actions]
+        noise_starts, noise_size = self._noise_starts(shapes)
+        if noise_starts:
+            noise = keras.Input((noise_size,), name='noise', dtype='float32')
+            inputs = [observations, noise]
         tensors = {INPUT: observations}
         for index, layer in enumerate(self.network.layers):
             source = tensors[layer.source]
             called_on = [source, actions] if layer.kind == 'action' else source
-            tensors[layer.name] = self._build(layer, index, shapes[layer.name], shapes[layer.source])(called_on)
+            called_on = [source, tensors[layer.second]] if layer.kind == 'add' else called_on
+            built = self._build(layer, index, shapes[layer.name], shapes[layer.source], noise_starts.get(layer.name))
+            tensors[layer.name] = built([source, noise] if layer.name in noise_starts else called_on)
             if layer.kind in NORMALISATIONS and layer.activation != 'linear':
                 activation = keras.layers.Activation(layer.activation, name=f'{layer.name}-activation')
                 tensors[layer.name] = activation(tensors[layer.name])
@@ -126,11 +136,24 @@ class ModelReader:
             model.optimizer.build(model.trainable_variables)
         return model
 
-    def _build(self, layer: Layer, index: int, shape: tuple[int, ...], source: tuple[int, ...]) -> keras.layers.Layer:
+    def _noise_starts(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
+        """Return the index of the first noise of each noisy layer, and the length of the noise."""
+        starts, size = {}, 0
+        for layer in self.network.layers:
+            if self.noisy and layer.kind == 'dense':
+                starts[layer.name] = size
+                size += shapes[layer.source][-1] + shapes[layer.name][-1]
+        return starts, size
+
+    def _build(
+        self, layer: Layer, index: int, shape: tuple[int, ...], source: tuple[int, ...], noise_at: int | None
+    ) -> keras.layers.Layer:
         if layer.kind == 'flatten':
             return keras.layers.Flatten(name=layer.name)
         if layer.kind == 'action':
             return keras.layers.Concatenate(name=layer.name)
+        if layer.kind == 'add':
+            return keras.layers.Add(name=layer.name)
         if layer.kind == 'layernorm':
             return keras.layers.LayerNormalization(epsilon=LAYER_EPSILON, name=layer.name)
         if layer.kind == 'batchnorm':
@@ -139,6 +162,8 @@ class ModelReader:
             return LogStd(layer.init, name=layer.name, dtype='float32')
         options: dict[str, Any] = self._initializers(layer, index, source[-1] * max(layer.size, 1) ** 2)
         options |= {'name': layer.name, 'activation': layer.activation, 'dtype': 'float32' if layer.output else None}
+        if noise_at is not None:
+            return NoisyDense(shape[-1], noise_at, **options)
         if layer.kind == 'dense':
             return keras.layers.Dense(shape[-1], **options)
         return keras.layers.Conv2D(layer.filters, layer.size, layer.stride, data_format='channels_last', **options)

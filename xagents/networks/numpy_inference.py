@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from xagents.networks.acting import PublishedWeights
-from xagents.networks.plan import NORM_WEIGHTS, LayerCall, NetworkPlan
+from xagents.networks.plan import JOINING_KINDS, NORM_WEIGHTS, LayerCall, NetworkPlan
 
 try:
     from threadpoolctl import ThreadpoolController
@@ -57,7 +57,7 @@ class NumpyNetwork:
         self.plan = plan
         self._weights = np.zeros(plan.n_parameters, np.float32)
         self._version = version
-        self._prepared: dict[int, tuple[Array, list[Step], list[Array]]] = {}
+        self._prepared: dict[tuple[int, bool], tuple[Array, Array, list[Step], list[Array]]] = {}
         self.refresh(weights)
 
     @property
@@ -84,39 +84,53 @@ class NumpyNetwork:
             raise ValueError(f'weights: got shape {np.shape(weights)}, expected ({self.plan.n_parameters},)')
         np.copyto(self._weights, weights)
 
-    def __call__(self, observations: Array) -> list[Array]:
+    def __call__(self, observations: Array, noise: Array | None = None) -> list[Array]:
         """Return the outputs, one float32 array [N, units] each, for observations [N, *D] of any numeric dtype.
 
         Bytes are scaled to numbers from 0 to 1. The next call for the same N overwrites the arrays.
+
+        Args:
+            observations: [N, *D].
+            noise: noise of the noisy layers, [N, plan.noise_units]; without it, they have their mean weights.
         """
-        n = len(observations)
-        entry, steps, outputs = self._prepared.get(n) or self._prepare(n)
+        key = len(observations), noise is not None
+        entry, noise_entry, steps, outputs = self._prepared.get(key) or self._prepare(*key)
         if observations.dtype == np.uint8:
             observations = observations.astype(np.float32) / np.float32(255)
         np.copyto(entry, observations.reshape(entry.shape), 'same_kind')
+        if noise is not None:
+            np.copyto(noise_entry, noise)
         with single_blas_thread() if self.plan.has_convolutions else contextlib.nullcontext():
             for function, source, target in steps:
                 function(source, target)
         return outputs.copy()
 
-    def _prepare(self, n: int) -> tuple[Array, list[Step], list[Array]]:
-        """Create the buffers and the list of steps for N observations."""
+    def _prepare(self, n: int, noisy: bool) -> tuple[Array, Array, list[Step], list[Array]]:
+        """Create the buffers and the list of steps for N observations, with or without noise."""
         shapes = self.plan.shapes()
         flat = not self.plan.has_convolutions
         first = _vectors(math.prod(shapes[0]), n) if flat else np.zeros((n, *shapes[0]), np.float32)
+        noise = _vectors(self.plan.noise_units, n)[:-1]
         buffers, steps = {0: first}, list[Step]()
         for call in self.plan.calls:
-            buffers[call.target] = self._call(call, buffers[call.source], shapes[call.target], steps)
+            source = buffers[call.source]
+            if call.kind in JOINING_KINDS:
+                second = None if call.second is None else buffers[call.second]
+                buffers[call.target] = self._join(call, source, second, steps)
+            elif call.kind == 'noisy-dense' and noisy:
+                buffers[call.target] = self._noisy_dense(call, source, noise, steps)
+            else:
+                buffers[call.target] = self._call(call, source, shapes[call.target], steps)
         while len(self._prepared) >= _MAX_SIZES:
             self._prepared.pop(next(iter(self._prepared)))
         entry = first[:-1].T[:n] if flat else first
         outputs = [buffers[output][:-1].T[:n] for output in self.plan.outputs]
-        made = self._prepared[n] = entry, steps, outputs
+        made = self._prepared[n, noisy] = entry, noise.T[:n], steps, outputs
         return made
 
     def _call(self, call: LayerCall, source: Array, shape: tuple[int, ...], steps: list[Step]) -> Array:
         """Append the steps of a layer call to `steps`, and return the buffer of its output."""
-        if call.kind == 'dense':
+        if call.kind in ('dense', 'noisy-dense'):
             return self._dense(call, source, steps)
         if call.kind == 'deviations':
             return self._deviations(call, source, steps)
@@ -144,9 +158,15 @@ class NumpyNetwork:
         return target
 
     def _dense(self, call: LayerCall, source: Array, steps: list[Step]) -> Array:
-        inputs, units = call.kernel
+        target = self._linear(call.at, call.kernel, call.bias, source, steps)
+        steps.extend(_activation_steps(call.activation, target[:-1]))
+        return target
+
+    def _linear(self, at: int, kernel: tuple[int, ...], bias: bool, source: Array, steps: list[Step]) -> Array:
+        """Append the product of the kernel at an index of the weights; the bias follows the kernel."""
+        inputs, units = kernel
         target = _buffer(units, source.shape[1])
-        weights = self._view(call.at, (inputs + call.bias, units))  # the bias follows the kernel
+        weights = self._view(at, (inputs + bias, units))
         source = source[: len(weights)]
         if not columns_are_independent():
             _product_by_rows(weights, source, target[:-1], steps)
@@ -157,7 +177,34 @@ class NumpyNetwork:
             steps.append((_fill, both[0], target[0]))
         else:
             _product(weights, source, target[:-1], steps)
+        return target
+
+    def _noisy_dense(self, call: LayerCall, source: Array, noise: Array, steps: list[Step]) -> Array:
+        """Append W x + b + ((σ_W (x f(ε_in))) + σ_b) f(ε_out), as `NoisyDense` does."""
+        inputs, units = call.kernel
+        into, out = noise[call.noise_at :][:inputs], noise[call.noise_at + inputs :][:units]
+        target = self._linear(call.at, call.kernel, True, source, steps)
+        scaled = _buffer(inputs, source.shape[1])
+        steps.append((functools.partial(np.multiply, into), source[:-1], scaled[:-1]))
+        deviation = self._linear(call.at + (inputs + 1) * units, call.kernel, True, scaled, steps)[:-1]
+        steps += [(functools.partial(np.multiply, out), deviation, deviation), (_add, deviation, target[:-1])]
         steps.extend(_activation_steps(call.activation, target[:-1]))
+        return target
+
+    def _join(self, call: LayerCall, source: Array, second: Array | None, steps: list[Step]) -> Array:
+        """Append the steps of a layer call that may have two inputs, vectors, and return the buffer of its output."""
+        if call.kind == 'add':
+            assert second is not None
+            target = np.empty_like(source)
+            target[-1] = 1
+            steps.append((functools.partial(np.add, second[:-1]), source[:-1], target[:-1]))
+            return target
+        n_actions, n_atoms = call.kernel
+        target = _buffer(n_actions, source.shape[1])
+        atoms = source[:-1].reshape(n_actions, n_atoms, -1)
+        support = np.linspace(call.support[0], call.support[1], n_atoms).astype(np.float32) if call.support else None
+        value = None if second is None else second[:-1]
+        steps.append((functools.partial(_action_values, support, value), atoms, target[:-1]))
         return target
 
     def _deviations(self, call: LayerCall, source: Array, steps: list[Step]) -> Array:
@@ -250,6 +297,17 @@ def _normalise_batch(
     np.subtract(source, mean, target)
     np.multiply(target, scale / np.sqrt(variance + epsilon), target)
     np.add(target, offset, target)
+
+
+def _action_values(support: Array | None, value: Array | None, atoms: Array, target: Array) -> None:
+    """Compute the means [n, N] of distributions [n, K, N] of a value [K, N] and advantages, or of the atoms alone."""
+    if value is not None:
+        atoms = atoms + (value - np.add.reduce(atoms, 0) / np.float32(len(atoms)))
+    if support is None:
+        np.divide(np.add.reduce(atoms, 1), np.float32(atoms.shape[1]), target)
+        return
+    shares = np.exp(atoms - np.maximum.reduce(atoms, 1, keepdims=True))
+    np.divide(np.add.reduce(shares * support[:, None], 1), np.add.reduce(shares, 1), target)
 
 
 def _expln(source: Array, target: Array) -> None:

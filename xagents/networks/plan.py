@@ -26,9 +26,14 @@ Kind = Literal[
     'same',
     'layer-norm',
     'batch-norm',
+    'noisy-dense',
+    'add',
+    'action-values',
 ]
 # weights of a normalisation for each unit: scale and offset, and for `batch-norm` also moving mean and variance
 NORM_WEIGHTS = {'layer-norm': 2, 'batch-norm': 4}
+# kinds that may have a second input
+JOINING_KINDS = ('add', 'action-values')
 
 
 @dataclass(frozen=True)
@@ -39,14 +44,18 @@ class LayerCall:
         kind: kind of the layer; the output of `same` equals its input.
         source: number of the input tensor; 0 is the input of the network.
         target: number of the output tensor.
+        second: number of the second input tensor, of `add` and of `action-values` of a dueling network; or None.
         at: index of the first weight in the weight vector: the kernel, then the bias.
         kernel: shape of the kernel: (inputs, units) for dense layers and deviations, (height, width, channels, filters)
-            for convolutions, (units,) for a log-std and a normalisation.
+            for convolutions, (units,) for a log-std and a normalisation; (actions, atoms) for `action-values`, which
+            have no weights. A noisy layer has kernel and bias, then their standard deviations.
         bias: whether the layer has a bias.
         strides: strides of a convolution without padding.
         activation: activation after the layer, one of ACTIVATIONS.
         epsilon: number that a normalisation adds to the variance.
         expln: whether deviations use expln instead of exp (see `xagents.networks.state_dependent`).
+        noise_at: index of the first noise of a noisy layer in the noise vector: of its inputs, then of its units.
+        support: smallest and largest return of a categorical distribution; empty for quantiles.
     """
 
     kind: Kind
@@ -59,10 +68,17 @@ class LayerCall:
     activation: str = 'linear'
     expln: bool = False
     epsilon: float = 0.0
+    second: int | None = None
+    noise_at: int = 0
+    support: tuple[float, ...] = ()
 
     @property
     def n_parameters(self) -> int:
         """Number of weights of the layer."""
+        if self.kind == 'action-values':
+            return 0
+        if self.kind == 'noisy-dense':
+            return 2 * (math.prod(self.kernel) + self.kernel[-1])
         if self.kind in NORM_WEIGHTS:
             return NORM_WEIGHTS[self.kind] * math.prod(self.kernel)
         return (math.prod(self.kernel) if self.kernel else 0) + self.bias * (self.kernel[-1] if self.kernel else 0)
@@ -91,18 +107,27 @@ class NetworkPlan:
     def _check_numbers(self) -> None:
         """Check that the numbers, which may be from a file, are whole numbers, and that sizes are at least 1."""
         sizes = [*self.input_shape, *(n for call in self.calls for n in (*call.kernel, *call.strides))]
-        others = [self.n_parameters, *self.outputs, *(n for c in self.calls for n in (c.source, c.target, c.at))]
+        others = [self.n_parameters, *self.outputs]
+        others += [n for c in self.calls for n in (c.source, c.target, c.at, c.noise_at, c.second or 0)]
         if any(type(n) is not int or n < 1 for n in sizes) or any(type(n) is not int or n < 0 for n in others):
             raise ValueError('not a network plan: a size is not a whole number, or is too small')
         if any(type(flag) is not bool for call in self.calls for flag in (call.bias, call.expln)):
             raise ValueError('not a network plan: bias and expln must be true or false')
         if any(type(call.epsilon) is not float or not 0 <= call.epsilon < math.inf for call in self.calls):
             raise ValueError('not a network plan: epsilon must be a number from 0')
+        for support in (call.support for call in self.calls if call.support):
+            if len(support) != 2 or any(type(x) is not float for x in support) or not support[0] < support[1]:
+                raise ValueError('not a network plan: a support must be two numbers, the smaller first')
 
     @property
     def has_convolutions(self) -> bool:
         """Whether the network has a convolution."""
         return any(call.kind == 'convolution' for call in self.calls)
+
+    @property
+    def noise_units(self) -> int:
+        """Length of the noise vector of one observation; 0 without noisy layers."""
+        return max((c.noise_at + sum(c.kernel) for c in self.calls if c.kind == 'noisy-dense'), default=0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values; values of layer calls that equal their defaults are omitted."""
@@ -131,13 +156,16 @@ class NetworkPlan:
         """
         shapes: dict[int, tuple[int, ...]] = {0: self.input_shape}
         for call in self.calls:
-            if call.source not in shapes or call.target in shapes:
+            if not {call.source, call.source if call.second is None else call.second} <= shapes.keys():
                 raise ValueError(f'not a network plan: a {call.kind} has an input that does not exist')
+            if call.target in shapes or (call.second is not None and call.kind not in JOINING_KINDS):
+                raise ValueError(f'not a network plan: a {call.kind} has an output that exists, or a second input')
             if call.activation not in ACTIVATIONS:
                 raise ValueError(f'not a network plan: a {call.kind} has the activation {call.activation}')
             if not 0 <= call.at <= self.n_parameters - call.n_parameters:
                 raise ValueError(f'not a network plan: the weights of a {call.kind} are not in the vector')
-            shapes[call.target] = _shape(call, shapes[call.source])
+            second = None if call.second is None else shapes[call.second]
+            shapes[call.target] = _shape(call, shapes[call.source], second)
         if not self.outputs or any(len(shapes.get(output, ())) != 1 for output in self.outputs):
             raise ValueError('not a network plan: its outputs are not vectors')
         return shapes
@@ -147,16 +175,21 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _shape(call: LayerCall, source: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the output shape of a call for an input of shape `source`."""
+def _shape(call: LayerCall, source: tuple[int, ...], second: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the output shape of a call for inputs of shapes `source` and, if there is one, `second`."""
     if call.kind == 'flatten':
         return (math.prod(source),)
     if call.kind == 'convolution' and len(source) == 3 and len(call.kernel) == 4 and len(call.strides) == 2:
         height, width = (1 + (source[i] - call.kernel[i]) // call.strides[i] for i in (0, 1))
         if source[2] == call.kernel[2] and height > 0 and width > 0:
             return height, width, call.kernel[3]
-    elif call.kind == 'dense' and len(call.kernel) == 2 and source == call.kernel[:1]:
+    elif call.kind in ('dense', 'noisy-dense') and len(call.kernel) == 2 and source == call.kernel[:1]:
         return call.kernel[1:]
+    elif call.kind == 'add' and source == second:
+        return source
+    elif call.kind == 'action-values' and len(call.kernel) == 2:
+        if source == (math.prod(call.kernel),) and second in (None, call.kernel[1:]):
+            return call.kernel[:1]
     elif call.kind == 'deviations' and len(call.kernel) == 2 and source == call.kernel[:1]:
         return (math.prod(call.kernel),)
     elif call.kind == 'log-std' and len(call.kernel) == 1 and len(source) == 1:

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.networks.acting import PublishedWeights
-from xagents.networks.keras_to_plan import flat_parameters, has_plan, plan_from_model
+from xagents.networks.keras_to_plan import flat_parameters, has_plan, plan_from_model, without_noise
 from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.system.compilation_cache import cached_compilation, recover_from_full_disk
 from xagents.system.threads import threads_in_use
@@ -262,7 +262,7 @@ class KerasNetwork:
     Explorers compute the same outputs from the plan.
 
     Args:
-        model: Keras model of one input.
+        model: Keras model of one input; the noise of noisy layers is a second one.
         dtype: dtype of the observations [N, *D]; bytes are scaled to numbers from 0 to 1.
 
     Attributes:
@@ -277,7 +277,7 @@ class KerasNetwork:
         self._numpy = None if self.plan is None else NumpyNetwork(self.plan, flat_parameters(model).numpy())
         self._flat = Program(self.flat_weights, jit=False)
         self._version = 0
-        self._graph: Callable | None = None
+        self._graphs: dict[bool, Callable] = {}
         self.traces = 0
         self.refresh()
 
@@ -288,13 +288,15 @@ class KerasNetwork:
             # numpy() would make another copy
             self._numpy.refresh(np.asarray(memoryview(self._flat() if vector is None else vector)))
 
-    def __call__(self, observations: np.ndarray) -> Sequence[np.ndarray]:
-        """Return the outputs, arrays [N, units], for observations [N, *D]; the next call overwrites the arrays."""
+    def __call__(self, observations: np.ndarray, noise: np.ndarray | None = None) -> Sequence[np.ndarray]:
+        """See `ActingNetwork`."""
         if self._numpy is not None:
-            return self._numpy(observations)
-        if self._graph is None:
-            self._graph = self._traced()
-        return [output.numpy() for output in self._graph(tf.constant(observations, self._dtype))]
+            return self._numpy(observations, noise)
+        noisy = noise is not None
+        if noisy not in self._graphs:
+            self._graphs[noisy] = self._traced(noisy)
+        inputs = [tf.constant(observations, self._dtype), *([tf.constant(noise)] if noisy else [])]
+        return [output.numpy() for output in self._graphs[noisy](*inputs)]
 
     def copy(self) -> KerasNetwork:
         """Return a network with a copy of the weights, which only `sync` changes."""
@@ -326,12 +328,17 @@ class KerasNetwork:
         """Return the argument of `refresh` in a compiled update: flat weights; an empty tensor if a graph is used."""
         return flat_parameters(self.model) if self._numpy is not None else tf.zeros(0)
 
-    def _traced(self) -> Callable:
-        """Trace the model for any number of observations."""
+    def _traced(self, noisy: bool) -> Callable:
+        """Trace the model for any number of observations, with noise or with mean weights."""
         self.traces += 1
-        specification = tf.TensorSpec((None, *self.model.input_shape[1:]), self._dtype)
-        traced = tf.function(self._outputs, autograph=False).get_concrete_function(specification)
-        return _fast_call(traced, traced.captured_inputs)
+        first, *others = self.model.inputs
+        model = self.model if noisy else without_noise(self.model)
+        specifications = [tf.TensorSpec((None, *first.shape[1:]), self._dtype)]
+        specifications += [tf.TensorSpec(x.shape, tf.float32) for x in others if noisy]
 
-    def _outputs(self, observations: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return tuple(float_outputs(self.model(network_input(observations), training=False)))
+        def outputs(observations: tf.Tensor, *noise: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            x = network_input(observations)
+            return tuple(float_outputs(model([x, *noise] if noise else x, training=False)))
+
+        traced = tf.function(outputs, autograph=False).get_concrete_function(*specifications)
+        return _fast_call(traced, traced.captured_inputs)

@@ -245,6 +245,20 @@ class StateDependentSampler(GaussianSampler):
         return np.multiply(a, b, order='C').reshape(-1, self.n_features, self.n_units).sum(1)
 
 
+class SquashedStateDependentSampler(StateDependentSampler, SquashedGaussianSampler):
+    """The hyperbolic tangent of normal variables with state-dependent noise."""
+
+    def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
+        """See `ActionSampler`."""
+        return np.tanh(super().sample(outputs, noise))
+
+
+def factorised_noise(rng: np.random.Generator, shape: Sequence[int]) -> Array:
+    """Return f(ε) = sgn(ε) √|ε| of normal ε, the noise of noisy layers (Fortunato et al. 2018, equations 10 and 11)."""
+    noise = rng.standard_normal(tuple(shape), np.float32)
+    return np.sign(noise) * np.sqrt(np.abs(noise))
+
+
 def _gumbel(rng: np.random.Generator, shape: Sequence[int]) -> Array:
     exponential = rng.standard_exponential(shape, np.float32)
     np.maximum(exponential, _TINY, out=exponential)  # the logarithm of 0 is infinite
@@ -295,5 +309,7 @@ def sampler_for(action_space: spaces.Space, n_features: int | None = None, squas
     if n_features is not None or squashed:
         if kind != 'gaussian':
             raise value_error('action space', one_line(action_space), 'Box of floating-point numbers')
-        return SquashedGaussianSampler(argument) if n_features is None else StateDependentSampler(argument, n_features)
+        if n_features is None:
+            return SquashedGaussianSampler(argument)
+        return (SquashedStateDependentSampler if squashed else StateDependentSampler)(argument, n_features)
     return SAMPLERS[kind](argument)

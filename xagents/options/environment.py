@@ -10,7 +10,7 @@ from xagents.options.declaration import Options, choice, count, option
 from xagents.options.errors import OptionError
 
 # options that require --net
-NET_ONLY_OPTIONS = ('activation', 'initializer', 'normalize_layers')
+NET_ONLY_OPTIONS = ('activation', 'initializer', 'normalize_layers', 'block')
 
 
 def no_environment(weights: str | list[str] | None = None) -> OptionError:
@@ -89,5 +89,11 @@ class NetworkOptions(Options):
         None,
         'normalise the layers of --net: each row before the activation, or the batch (not for on-policy agents)',
         choices=('layer', 'batch'),
+    )
+    block: str | None = choice(
+        None,
+        'build --net from residual blocks, one for each width, with layer normalisation; also normalises observations '
+        '(SimBa)',
+        choices=('simba',),
     )
     shared_network: bool = option(False, 'share one trunk between actor and critic, if one network has both outputs')

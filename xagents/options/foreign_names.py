@@ -64,11 +64,11 @@ _OPTIONS = {
 _AGENTS = {
     'a2c': 'a3c reinforce',
     'a2c --v-trace': 'impala',
-    'dqn': 'c51 qrdqn',
     'dqn --conservative': 'cql',
     'dqn --double': 'ddqn',
     'dqn --double --dueling': 'd3qn',
-    'dqn --double --dueling --prioritized --n-step 3': 'rainbow',
+    'dqn --distribution categorical': 'c51',
+    'dqn --distribution quantile': 'qrdqn',
     'dqn --epsilon-ladder --explorers': 'apex',
     'dqn --her, ddpg --her or td3 --her': 'her',
     'ppo': 'maskableppo ppo2 ppolstm recurrentppo',

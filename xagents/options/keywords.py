@@ -75,6 +75,7 @@ class MakeKeywords(RunKeywords, total=False):
     activation: Literal['tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'] | None
     initializer: Literal['orthogonal', 'glorot_uniform', 'fan_in_uniform'] | None
     normalize_layers: Literal['layer', 'batch'] | None
+    block: Literal['simba'] | None
     shared_network: bool
     gamma: float
     lr: float
@@ -136,6 +137,12 @@ class MakeKeywords(RunKeywords, total=False):
     munchausen: bool
     munchausen_alpha: float
     munchausen_temperature: float
+    distribution: Literal['quantile', 'categorical'] | None
+    n_quantiles: int
+    n_atoms: int
+    value_min: float
+    value_max: float
+    noisy: bool
     epsilon_start: float
     epsilon_end: float
     epsilon_decay_steps: int
@@ -157,7 +164,6 @@ class MakeKeywords(RunKeywords, total=False):
     policy_noise_coef: float
     noise_clip: float
     alpha: float
-    n_quantiles: int
     dropped_quantiles: int
     max_kl: float
     cg_damping: float
@@ -219,6 +225,7 @@ class TuneKeywords(TypedDict, total=False):
     activation: Literal['tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'] | Sequence[str] | None
     initializer: Literal['orthogonal', 'glorot_uniform', 'fan_in_uniform'] | Sequence[str] | None
     normalize_layers: Literal['layer', 'batch'] | Sequence[str] | None
+    block: Literal['simba'] | Sequence[str] | None
     shared_network: bool
     checkpoints: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     history_checkpoint: str | os.PathLike[str] | None
@@ -296,6 +303,12 @@ class TuneKeywords(TypedDict, total=False):
     munchausen: bool | Sequence[bool]
     munchausen_alpha: float
     munchausen_temperature: float
+    distribution: Literal['quantile', 'categorical'] | Sequence[str] | None
+    n_quantiles: int
+    n_atoms: int
+    value_min: float
+    value_max: float
+    noisy: bool | Sequence[bool]
     epsilon_start: float | Sequence[float]
     epsilon_end: float | Sequence[float]
     epsilon_decay_steps: int | Sequence[int]
@@ -317,7 +330,6 @@ class TuneKeywords(TypedDict, total=False):
     policy_noise_coef: float | Sequence[float]
     noise_clip: float | Sequence[float]
     alpha: float | Sequence[float]
-    n_quantiles: int
     dropped_quantiles: int | Sequence[int]
     max_kl: float | Sequence[float]
     cg_damping: float | Sequence[float]

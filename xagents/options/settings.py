@@ -76,12 +76,15 @@ def resolve_settings(agent: type[AgentOptions], models: Iterable[str], given: Ma
     all_options = options_in_groups(agent, 'environment', 'network', 'agent', 'run')
     given = resolve_aliases(given, all_options, f'of {name}')
     files = {model: all_options[model].check(given.get(model)) for model in models}
+    network = _resolve_group(NetworkOptions, given)
+    if network.block == 'simba':  # running statistics of the observations are part of this network
+        given = {'normalize_obs': True, **given}
     env = given.get('env')
     text = env is None or isinstance(env, str)  # False for ready-made environments
     environment = _resolve_group(EnvironmentOptions, {n: v for n, v in given.items() if text or n != 'env'})
     environment.env = env
     agent_options = _resolve_group(agent, {n: v for n, v in given.items() if n not in files})
-    network, run = _resolve_group(NetworkOptions, given), _resolve_group(RunOptions, given)
+    run = _resolve_group(RunOptions, given)
     return Settings(environment, network, files, agent_options, run, given)
 
 

@@ -266,6 +266,10 @@ _BUILTIN_ENTRIES = (
         activation='relu',
         normalise='layer',
     ),
+    dataclasses.replace(
+        _builtin('rainbow', 'Rainbow', _Q, 'DQN with all of its extensions: discrete actions', _DUELING, **_OFF_POLICY),
+        folder='xagents.dqn',
+    ),
     dataclasses.replace(_SAC_ENTRY, for_discrete=_DISCRETE_SAC_ENTRY),
     _builtin('td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, more stable than DDPG', **_OFF_POLICY),
     _builtin('td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: continuous actions, from data sets', **_OFF_POLICY),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from xagents.base.batches import ReplaySamples
 from xagents.base.replayed_actor_critic import critic_input, critic_inputs
-from xagents.dqn.agent import huber
 from xagents.envs.interface import Envs
+from xagents.networks.value_distributions import quantile_huber_loss
 from xagents.options.agents import AgentOptions
 from xagents.sac.agent import SAC
 from xagents.tqc.cli import TQCOptions
@@ -82,14 +81,3 @@ class TQC(SAC):
     def policy_value(self, values: list[tf.Tensor]) -> tf.Tensor:
         """Return the values that the policy maximises, the mean over all critics (equation 12)."""
         return tf.reduce_mean(values, 0)
-
-
-def quantile_huber_loss(quantiles: tf.Tensor, targets: tf.Tensor) -> Any:
-    """Return the quantile Huber loss [B, k, M] of quantiles [B, M] at (2 m − 1) / 2 M and samples `targets` [B, k].
-
-    Dabney et al. 2018 (arXiv:1710.10044), equations 9 and 10 with κ = 1.
-    """
-    n = quantiles.shape[1]
-    fractions = tf.constant((np.arange(n, dtype=np.float32) + 0.5) / n)
-    errors = targets[:, :, None] - quantiles[:, None, :]
-    return tf.abs(fractions - tf.cast(errors < 0, tf.float32)) * huber(errors)

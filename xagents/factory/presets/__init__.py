@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ FOLDER = Path(__file__).parent
 SCORES = FOLDER / 'scores.yaml'
 # the key of the settings for all Atari games
 ATARI = 'atari'
+# the option whose value selects another preset for the same environment; the value is the second word of the key
+FORM_OPTION = 'distribution'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Preset:
         scored_on: the id of the environment of the published score, if it is another version of `env`.
         changed: the differences from the published settings.
         games: published scores by environment id, if `env` is `atari`.
+        form: the value of `distribution` that the settings are for; empty for its default.
     """
 
     agent: str
@@ -50,6 +54,12 @@ class Preset:
     scored_on: str = ''
     changed: str = ''
     games: dict[str, float] = dataclasses.field(default_factory=dict)
+    form: str = ''
+
+    @property
+    def name(self) -> str:
+        """The key of the preset: the environment, and the form if there is one."""
+        return f'{self.env} {self.form}'.rstrip()
 
     @property
     def source_name(self) -> str:
@@ -98,13 +108,17 @@ def list_presets(agent_id: str) -> list[Preset]:
         OptionError: for an unknown agent.
     """
     presets = []
-    for env, entry in copy.deepcopy(_read_yaml(FOLDER / f'{find_agent(agent_id).id}.yaml')).items():
+    for key, entry in copy.deepcopy(_read_yaml(FOLDER / f'{find_agent(agent_id).id}.yaml')).items():
+        env, _, form = key.partition(' ')
         games = entry.pop('published', {}) if env == ATARI else {}
-        presets.append(Preset(agent_id, env, games=games, **entry))
+        preset = Preset(agent_id, env, games=games, form=form, **entry)
+        if form:
+            preset.options[FORM_OPTION] = form
+        presets.append(preset)
     return presets
 
 
-def find_preset(agent_id: str, env_id: str) -> Preset:
+def find_preset(agent_id: str, env_id: str, given: Mapping[str, Any] | None = None) -> Preset:
     """Return the preset of an agent for an environment.
 
     In Python, `xagents.make('ppo', 'CartPole-v1', **find_preset('ppo', 'CartPole-v1').options)` makes an agent with
@@ -113,13 +127,17 @@ def find_preset(agent_id: str, env_id: str) -> Preset:
     Args:
         agent_id: the id of the agent.
         env_id: the id of the environment, as for `--env`. `ALE/…` and `…NoFrameskip-v4` are Atari games.
+        given: options that the user set. A given `distribution` selects the preset for it, if there is one.
 
     Raises:
         OptionError: if the agent has no preset for the environment. The message lists the environments that
             have a preset, and the nearest name.
     """
-    presets = {preset.env: preset for preset in list_presets(agent_id)}
+    presets = {preset.name: preset for preset in list_presets(agent_id)}
     name = _strip_module(env_id)
+    if (formed := f'{name} {(given or {}).get(FORM_OPTION)}') in presets:
+        return presets[formed]
+    presets = {name: preset for name, preset in presets.items() if not preset.form}
     if name in presets and name != ATARI:
         return presets[name]
     if ATARI in presets and (name.startswith('ALE/') or 'NoFrameskip-v' in name):
@@ -133,7 +151,7 @@ def find_preset(agent_id: str, env_id: str) -> Preset:
 
 def find_score(preset: Preset) -> Score | None:
     """Return the measured score of settings, or None if there is none or the settings have changed since."""
-    entry = read_scores().get(preset.agent, {}).get(preset.env)
+    entry = read_scores().get(preset.agent, {}).get(preset.name)
     if entry is None or entry['digest'] != preset.digest:
         return None
     return Score(**{**entry, 'means': tuple(entry['means'])})

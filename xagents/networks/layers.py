@@ -1,4 +1,4 @@
-"""Layers that normalise their input: batch renormalisation. `keras.layers.LayerNormalization` is that of Keras."""
+"""Layers that Keras lacks: batch renormalisation, and dense layers with learned noise."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from xagents.networks.registry import is_functional
+
 # the momentum and the bounds of the correction in CrossQ (Bhatt et al. 2024, arXiv:1902.05605v4)
 MOMENTUM, MAX_RATIO, MAX_SHIFT, WARM_UP_STEPS = 0.99, 3.0, 5.0, 100_000
 LAYER_EPSILON, BATCH_EPSILON = 1e-5, 1e-3
+# the initial standard deviation of noise, σ0 / √inputs (Fortunato et al. 2018, section 3.2)
+INITIAL_STD = 0.5
 
 
 @keras.saving.register_keras_serializable('xagents')
@@ -74,3 +78,79 @@ class BatchRenorm(keras.layers.Layer):
         """Return the config from which Keras creates an equal layer."""
         own = ('momentum', 'max_ratio', 'max_shift', 'warm_up_steps', 'epsilon')
         return {**super().get_config(), **{name: getattr(self, name) for name in own}}
+
+
+@keras.saving.register_keras_serializable('xagents')
+class NoisyDense(keras.layers.Layer):
+    """A dense layer with factorised Gaussian noise on its weights (Fortunato et al. 2018, arXiv:1706.10295).
+
+    The input is x [B, inputs], for the mean weights; or [x, noise]. The noise [B, M] contains f(ε) of equations 10 and
+    11 in the columns from `noise_at` on, for the inputs and then for the units. A noise of [1, M] is the same for all
+    rows.
+
+    Args:
+        units: number of units.
+        noise_at: index of the first noise of the layer.
+        activation: activation.
+        kernel_initializer: initializer of the mean kernel.
+        bias_initializer: initializer of the mean bias.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        noise_at: int,
+        activation: Any = None,
+        kernel_initializer: Any = 'glorot_uniform',
+        bias_initializer: Any = 'zeros',
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.units, self.noise_at = units, noise_at
+        self.activation = keras.activations.get(activation)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def build(self, input_shape: Any) -> None:
+        """Create the mean kernel [inputs, units] and bias [units], then their standard deviations."""
+        first: Sequence[int] = input_shape[0] if isinstance(input_shape[0], list | tuple) else input_shape
+        self.inputs = int(first[-1])
+        kernel, bias = (self.inputs, self.units), (self.units,)
+        self.kernel = self.add_weight(shape=kernel, initializer=self.kernel_initializer, name='kernel')
+        self.bias = self.add_weight(shape=bias, initializer=self.bias_initializer, name='bias')
+        std = keras.initializers.Constant(INITIAL_STD / self.inputs**0.5)
+        self.kernel_std = self.add_weight(shape=kernel, initializer=std, name='kernel_std')
+        self.bias_std = self.add_weight(shape=bias, initializer=std, name='bias_std')
+
+    def call(self, inputs: Any) -> Any:
+        """Return the outputs [B, units] (equation 9, with the factors taken out of the product)."""
+        x, noise = inputs if isinstance(inputs, list | tuple) else (inputs, None)
+        y = keras.ops.matmul(x, self.kernel) + self.bias
+        if noise is not None:
+            noise = keras.ops.cast(noise, x.dtype)
+            middle = self.noise_at + self.inputs
+            into, out = noise[:, self.noise_at : middle], noise[:, middle : middle + self.units]
+            y = y + (keras.ops.matmul(x * into, self.kernel_std) + self.bias_std) * out
+        return self.activation(y)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
+        """Return the shape [B, units]."""
+        first = input_shape[0] if isinstance(input_shape[0], list | tuple) else input_shape
+        return first[0], self.units
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the config from which Keras creates an equal layer."""
+        own = {
+            'units': self.units,
+            'noise_at': self.noise_at,
+            'activation': keras.activations.serialize(self.activation),
+            'kernel_initializer': keras.initializers.serialize(self.kernel_initializer),
+            'bias_initializer': keras.initializers.serialize(self.bias_initializer),
+        }
+        return {**super().get_config(), **own}
+
+
+def noise_units(model: keras.Model) -> int:
+    """Return the length of the noise of one observation, the second input of a model; 0 without noisy layers."""
+    noisy = any(isinstance(layer, NoisyDense) for layer in model.layers) and is_functional(model)
+    return int(model.inputs[1].shape[1]) if noisy and len(model.inputs) == 2 else 0
