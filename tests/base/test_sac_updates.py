@@ -265,3 +265,41 @@ def test_forms_belong_to_action_spaces():
         xagents.make('sac', lambda **_: Arbitrary(spaces.Box(-1, 1, (D,), np.float32), several), net=[4])
     assert xagents.make('sac', 'Pendulum-v1', entropy_coef='auto', net=[4]).options.entropy_coef is None
     assert xagents.make('sac', 'Pendulum-v1', net=[4]).temperature.target == -1.0
+
+
+def test_state_dependent_noise_has_the_density_that_updates_assume():
+    """Actions of the policy, many noises for one state, against the squashed Gaussian of the update's outputs."""
+    agent = xagents.make('sac', 'Pendulum-v1', net=[8], sde=True, log_std_init=-1.0, train_frequency=16, seed=2)
+    observation = np.float32([[0.3, -0.5, 1.2]])
+    mean, log_std = (x.numpy()[0, 0] for x in agent.policy_outputs(observation, False))
+    policy = agent.acting_policy
+    assert policy.noise_repeat == 16, 'one sample a rollout'
+    noise = policy.draw_noise(np.random.default_rng(0), (40_000,))
+    actions = policy(np.repeat(observation, 40_000, 0), noise)['actions'][:, 0]
+    before = np.arctanh(actions.astype(np.float64).clip(-0.9999999, 0.9999999))
+    assert before.mean() == pytest.approx(mean, abs=0.02)
+    assert before.std() == pytest.approx(np.exp(log_std), rel=0.02)
+    np.testing.assert_allclose(policy(observation, None)['actions'], np.tanh([[mean]]), rtol=1e-5)
+    outputs = [np.float32([[mean]]), np.float32([[log_std]])]
+    _, log_prob = agent.distribution.sample_with_log_prob(outputs, np.zeros((1, 1), np.float32))
+    density = stats.norm.logpdf(mean, mean, np.exp(log_std)) - np.log(1 - np.tanh(mean) ** 2)
+    assert float(log_prob[0]) == pytest.approx(density, rel=1e-4)
+    other = xagents.make('sac', 'Pendulum-v1', net=[8], sde=True, sde_sample_frequency=4, train_frequency=16, seed=2)
+    assert other.acting_policy.noise_repeat == 4
+
+
+@pytest.mark.parametrize('agent_id', ['sac', 'tqc', 'crossq'])
+def test_state_dependent_noise_learns_its_deviations(agent_id):
+    options = {'net': [8], 'sde': True, 'train_frequency': 8, 'buffer_initial_size': 40, 'buffer_batch_size': 8}
+    agent = xagents.make(agent_id, 'Pendulum-v1', seed=2, **options)
+    log_std = next(v for v in agent.actor_model.weights if 'deviations' in v.path)
+    before = log_std.numpy().copy()
+    agent.fit(max_steps=80, quiet=True)
+    assert (log_std.numpy() != before).all()
+
+
+def test_state_dependent_noise_is_for_continuous_actions():
+    with pytest.raises(ValueError, match='sde: got true, but CartPole-v1 has Discrete actions'):
+        xagents.make('sac', 'CartPole-v1', sde=True)
+    with pytest.raises(ValueError, match=r'log_std_init: got -2.0, which requires --sde'):
+        xagents.make('sac', 'Pendulum-v1', log_std_init=-2)

@@ -87,7 +87,7 @@ class OnPolicy(BaseAgent):
             return with_logits(model)
         if not _is_state_dependent(options):
             return with_log_std(model, options.log_std_init)
-        model = with_state_dependent_std(model, options.log_std_init, options.sde_expln)
+        model = with_state_dependent_std(model, self.options.log_std_init, options.sde_expln)
         self.distribution = StateDependentGaussian(self.distribution.n_units, count_features(model))
         self._report_noise_size(count_features(model))
         return model
@@ -173,9 +173,7 @@ class OnPolicy(BaseAgent):
 
 def _noise_repeat(options: OnPolicyOptions) -> int:
     """Return the number of steps for which exploration noise stays the same."""
-    if not _is_state_dependent(options):
-        return 1
-    return options.n_steps if options.sde_sample_frequency == -1 else options.sde_sample_frequency
+    return options.noise_repeat(options.n_steps) if isinstance(options, SDEOptions) else 1
 
 
 def _is_state_dependent(options: AgentOptions) -> TypeGuard[SDEOptions]:

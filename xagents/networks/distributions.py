@@ -141,6 +141,10 @@ class StateDependentGaussian(sampling.StateDependentSampler, Gaussian):
     """A Gaussian in each state, sampled with noise that may be the same for several steps (gSDE)."""
 
 
+class SquashedStateDependentGaussian(sampling.SquashedStateDependentSampler, SquashedGaussian):
+    """A squashed Gaussian in each state, sampled with noise that may be the same for several steps (gSDE)."""
+
+
 _DISTRIBUTIONS: dict[str, Any] = {
     'categorical': Categorical,
     'multi-categorical': MultiCategorical,

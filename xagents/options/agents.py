@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from xagents.options.declaration import (
     Options,
@@ -59,10 +59,14 @@ class AgentOptions(Options):
 
     def check_only_with(self, switch: str, *names: str) -> None:
         """Check that options which require a switch have their defaults if the switch is off."""
+        self.check_only_if(getattr(self, switch), f'--{switch}', *names)
+
+    def check_only_if(self, condition: Any, flag: str, *names: str) -> None:
+        """Check that options which require `flag` have their defaults if `condition` is false."""
         for name in names:
             value = getattr(self, name)
-            if not getattr(self, switch) and value != type(self).__dataclass_fields__[name].default:
-                raise requires(name, value, f'--{switch}')
+            if not condition and value != type(self).__dataclass_fields__[name].default:
+                raise requires(name, value, flag)
 
     def draw_seed(self) -> int:
         """Return the seed; draw one if none was given."""
@@ -91,8 +95,8 @@ class OnPolicyOptions(AgentOptions):
 
 
 @dataclasses.dataclass
-class SDEOptions(OnPolicyOptions):
-    """Options that A2C, PPO and TRPO share: state-dependent exploration (gSDE)."""
+class SDEOptions(AgentOptions):
+    """Options that A2C, PPO, TRPO and SAC share: state-dependent exploration (gSDE)."""
 
     sde: bool = choice(
         False,
@@ -111,6 +115,12 @@ class SDEOptions(OnPolicyOptions):
         if self.sde_sample_frequency == 0:
             raise OptionError('sde_sample_frequency', 'got 0, expected -1 (once a rollout) or a whole number from 1')
         self.check_only_with('sde', 'sde_sample_frequency', 'sde_expln')
+
+    def noise_repeat(self, n_steps: int) -> int:
+        """Return the number of steps with the same noise in rollouts of `n_steps`."""
+        if not self.sde:
+            return 1
+        return n_steps if self.sde_sample_frequency == -1 else self.sde_sample_frequency
 
 
 @dataclasses.dataclass

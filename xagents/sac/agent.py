@@ -13,9 +13,10 @@ from xagents.base.replayed_actor_critic import ReplayedActorCritic, target_value
 from xagents.collecting.policies import Policy, SamplingPolicy
 from xagents.envs.interface import Envs
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.distributions import SquashedGaussian
+from xagents.networks.distributions import SquashedGaussian, SquashedStateDependentGaussian
 from xagents.networks.gradient_steps import zero_if_not_finite
-from xagents.networks.programs import float_outputs, network_input
+from xagents.networks.programs import KerasNetwork, float_outputs, network_input
+from xagents.networks.state_dependent import acting_model, count_features, with_state_dependent_std
 from xagents.options.agents import AgentOptions
 from xagents.sac.cli import SACOptions
 from xagents.sac.temperature import Temperature
@@ -56,6 +57,10 @@ class SAC(ReplayedActorCritic):
         super().__init__(envs, buffers=buffers, **options)
         target = self.options.target_entropy
         self.temperature = Temperature(self.traced_options, self.target_entropy() if target is None else target)
+        if self.options.sde:
+            # the standard deviation is that of the state-dependent noise instead of an output of the network
+            mean = keras.Model(actor_model.input, actor_model.outputs[:1])
+            actor_model = with_state_dependent_std(mean, self.options.log_std_init, self.options.sde_expln)
         self.set_networks(actor_model, [critic_model, self.second_critic(critic_model, critic_model_2)])
 
     @classmethod
@@ -73,11 +78,17 @@ class SAC(ReplayedActorCritic):
     @property
     def distribution(self) -> Any:
         """The distribution of the policy's actions."""
+        if self.options.sde:
+            return SquashedStateDependentGaussian(self.n_actions, count_features(self.actor_model))
         return SquashedGaussian(self.n_actions)
+
+    def make_actor(self, index: int) -> KerasNetwork:
+        """Return the acting network: the actor, with the deviations of state-dependent noise."""
+        return KerasNetwork(acting_model(self.actor_model), self.statistics.dtype)
 
     def make_policy(self, network: ActingNetwork) -> Policy:
         """Return a policy that samples actions from the outputs of `network`, which has the form of `actor`."""
-        policy = SamplingPolicy(network, self.distribution, keeps_outputs=False)
+        policy = SamplingPolicy(network, self.distribution, False, self.options.noise_repeat(self.n_steps))
         policy.warming_up = self.warming_up
         return policy
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.ddpg.cli import DDPGOptions
-from xagents.options.agents import OffPolicyOptions
+from xagents.options.agents import OffPolicyOptions, OnPolicyOptions, SDEOptions
 from xagents.options.declaration import changed, option
 from xagents.options.errors import OptionError
 
@@ -14,7 +14,7 @@ INITIAL_SIZE = 1_000
 
 
 @dataclass
-class SACOptions(OffPolicyOptions):
+class SACOptions(SDEOptions, OffPolicyOptions):
     """Soft actor-critic."""
 
     ranges: ClassVar = {
@@ -50,12 +50,19 @@ class SACOptions(OffPolicyOptions):
         'actions a part of the largest entropy; larger values explore more',
         none_word='auto',
     )
+    log_std_init: float = changed(
+        OnPolicyOptions,
+        'log_std_init',
+        -3.0,
+        help='gSDE: initial log standard deviation of the noise for each feature; larger values explore more',
+    )
 
     def check(self) -> None:
         """Check the options against each other; a small buffer shortens the default of `buffer_initial_size`."""
         if 'buffer_initial_size' not in self.given_names:
             self.buffer_initial_size = min(INITIAL_SIZE, self.buffer_max_size)
         super().check()
+        self.check_only_with('sde', 'log_std_init')
         if self.entropy_coef is not None and self.target_entropy is not None:
             got = f'got {self.target_entropy:g} with a fixed temperature'
             raise OptionError('target_entropy', f'{got}, expected --entropy-coef auto')

@@ -11,7 +11,7 @@ from xagents.ppo.cli import PPOOptions
 
 
 @dataclass
-class TRPOOptions(SDEOptions):
+class TRPOOptions(SDEOptions, OnPolicyOptions):
     """Trust region policy optimisation."""
 
     ranges: ClassVar = {

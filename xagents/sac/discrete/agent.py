@@ -13,8 +13,10 @@ from gymnasium import spaces
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.distributions import Categorical, take_chosen
+from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.sac.agent import SAC
+from xagents.sac.cli import SACOptions
 
 # share of the largest entropy that the policy should have
 TARGET_ENTROPY = 0.5
@@ -40,6 +42,13 @@ class DiscreteSAC(SAC):
         if not isinstance(envs.action_space, spaces.Discrete):
             got = type(envs.action_space).__name__
             raise OptionError('env', f'{envs.id} has {got} actions, DiscreteSAC accepts Discrete ones')
+
+    @classmethod
+    def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
+        """Check that actions are discrete, and exploration is not state-dependent."""
+        super().check_envs(envs, options)
+        if isinstance(options, SACOptions) and options.sde:
+            raise OptionError('sde', f'got true, but {envs.id} has Discrete actions, expected Box ones')
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
