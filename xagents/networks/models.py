@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,7 @@ from xagents.networks.description import INPUT, NORMALISATIONS, Layer, NetworkDe
 from xagents.networks.normalisation_layers import LAYER_EPSILON, BatchRenorm
 from xagents.networks.numpy_inference import TINY
 from xagents.networks.registry import is_functional
-
-OPTIMIZERS = ('adam', 'rmsprop')
+from xagents.options.agents import OPTIMIZERS
 
 
 @keras.saving.register_keras_serializable('xagents')
@@ -63,7 +63,7 @@ class ModelReader:
         cfg: path of a `.cfg` file, or a description (`parse_network`, `dense_network`).
         output_units: sizes of the outputs without `units`, in the order of the file; or of all outputs.
         input_shape: shape of one observation, D or (height, width, channels). Images must be scaled before the model.
-        optimizer: `adam` or `rmsprop` (with the defaults of Keras; see `make_optimizer`), a Keras optimizer, or None.
+        optimizer: a name in `OPTIMIZERS` (with the defaults of Keras; see `make_optimizer`), a Keras optimizer, or None.
         seed: seed of the initial weights, combined with the position of each layer; None for random weights.
         log_std: initial value of a LogStd layer on the first output; it is added as the last output if there is none.
         action_units: A, the length of one action, for a critic with an `action` section. A critic of vectors without
@@ -231,17 +231,27 @@ def _check_seed(seed: Any) -> None:
 
 
 def make_optimizer(
-    name: str = 'adam', lr: float = 7e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7
+    name: str = 'adam',
+    lr: float = 7e-4,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-7,
+    weight_decay: float = 0.01,
+    adam_paths: Sequence[str] = (),
 ) -> keras.optimizers.Optimizer:
     """Return a new optimizer that is not built.
 
     Args:
-        name: `adam` or `rmsprop`. The mean of squared gradients of rmsprop decays by 0.99 (Mnih et al. 2016, section 8
-            of the supplement).
+        name: `adam`, `rmsprop`, `adamw` or `muon`. The mean of squared gradients of rmsprop decays by 0.99 (Mnih et al.
+            2016, section 8 of the supplement). Muon has the defaults of Keras: momentum 0.95 with Nesterov's step, five
+            iterations of Newton and Schulz, and updates with the root mean square 0.2, which is close to that of Adam
+            (Liu et al. 2025, arXiv:2502.16982).
         lr: learning rate.
-        beta1: decay of the first moment, only for Adam.
-        beta2: decay of the second moment, only for Adam.
-        epsilon: number that is added to the denominator.
+        beta1: decay of the first moment, only for Adam, AdamW, and the parameters that Muon updates by AdamW.
+        beta2: decay of the second moment, for the same.
+        epsilon: number that is added to the denominator; with Muon, to that of AdamW.
+        weight_decay: share of each parameter that a step subtracts, times the learning rate, only for AdamW and Muon.
+        adam_paths: paths of the matrices that Muon updates by AdamW. Parameters that are not matrices always are.
 
     Raises:
         ValueError: for another name.
@@ -250,7 +260,42 @@ def make_optimizer(
         return keras.optimizers.Adam(lr, beta_1=beta1, beta_2=beta2, epsilon=epsilon)
     if name == 'rmsprop':
         return keras.optimizers.RMSprop(lr, rho=0.99, epsilon=epsilon)
+    if name == 'adamw':
+        return keras.optimizers.AdamW(lr, weight_decay, beta_1=beta1, beta_2=beta2, epsilon=epsilon)
+    if name == 'muon':
+        return keras.optimizers.Muon(
+            lr,
+            adam_beta_1=beta1,
+            adam_beta_2=beta2,
+            epsilon=epsilon,
+            weight_decay=weight_decay,
+            adam_weight_decay=weight_decay,
+            exclude_layers=[f'^{re.escape(path)}$' for path in adam_paths],
+        )
     raise value_error('optimizer', name, ', '.join(OPTIMIZERS), OPTIMIZERS)
+
+
+def output_matrices(model: keras.Model) -> list[str]:
+    """Return the paths of the matrices in the output layers of a model.
+
+    From each output, the search goes back through layers without matrices, such as activations, to the first layers that
+    have matrices. Nothing is known of the layers of a model that is not functional.
+    """
+    found: dict[str, None] = {}
+    pending, seen = list(model.outputs) if is_functional(model) else [], set()
+    while pending:
+        tensor = pending.pop()
+        made_by, node, _ = tensor._keras_history
+        if id(tensor) in seen or isinstance(made_by, keras.layers.InputLayer):
+            continue
+        seen.add(id(tensor))
+        if isinstance(made_by, keras.Model) and is_functional(made_by):
+            pending += made_by.outputs
+            continue
+        matrices = [v.path for v in getattr(made_by, 'trainable_variables', ()) if len(v.shape) == 2]
+        found |= dict.fromkeys(matrices)
+        pending += [] if matrices else made_by._inbound_nodes[node].input_tensors
+    return list(found)
 
 
 def _unbuilt_optimizer(optimizer: str | keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
