@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from xagents.networks.keras_to_plan import has_plan
-from xagents.networks.models import make_optimizer, output_matrices
+from xagents.networks.models import make_optimizer, outer_matrices
 from xagents.networks.optimisers import (
     FusedOptimizer,
     KerasOptimizer,
@@ -133,7 +133,7 @@ def _network_optimizer(model: keras.Model, traced_options: TracedOptions) -> Net
         return MuonOptimizer(copy, variables) if isinstance(copy, keras.optimizers.Muon) else KerasOptimizer(copy, size)
     if o.optimizer == 'muon':
         numbers = (o.lr, o.beta1, o.beta2, o.opt_epsilon, o.weight_decay)
-        return MuonOptimizer(make_optimizer('muon', *numbers, output_matrices(model)), variables, o)
+        return MuonOptimizer(make_optimizer('muon', *numbers, outer_matrices(model)), variables, o)
     return FusedOptimizer(o, size)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -275,27 +275,55 @@ def make_optimizer(
     raise value_error('optimizer', name, ', '.join(OPTIMIZERS), OPTIMIZERS)
 
 
-def output_matrices(model: keras.Model) -> list[str]:
-    """Return the paths of the matrices in the output layers of a model.
+def outer_matrices(model: keras.Model) -> list[str]:
+    """Return the paths of the matrices in the first and the last layers of a model, for `make_optimizer`.
 
-    From each output, the search goes back through layers without matrices, such as activations, to the first layers that
-    have matrices. Nothing is known of the layers of a model that is not functional.
+    A layer with matrices or kernels is a first one if it reads an input, and a last one if it computes an output, directly
+    or through layers without them, such as activations. The layers of a model that is not functional are not known.
     """
-    found: dict[str, None] = {}
-    pending, seen = list(model.outputs) if is_functional(model) else [], set()
+    if not is_functional(model):
+        return []
+    outer = _nearest_weights(model.inputs, _consumers) | _nearest_weights(model.outputs, _producer)
+    return [v.path for v in model.trainable_variables if len(v.shape) == 2 and v.path in outer]
+
+
+def _nearest_weights(tensors: Sequence[Any], neighbours: Callable[[Any], list[tuple[Any, list[Any]]]]) -> set[str]:
+    """Return the paths of the matrices and kernels of the operations that are nearest to tensors.
+
+    `neighbours` returns operations next to a tensor, each with the tensors on its other side.
+    """
+    found: set[str] = set()
+    pending, seen = list(tensors), set()
     while pending:
         tensor = pending.pop()
-        made_by, node, _ = tensor._keras_history
-        if id(tensor) in seen or isinstance(made_by, keras.layers.InputLayer):
+        if id(tensor) in seen:
             continue
         seen.add(id(tensor))
-        if isinstance(made_by, keras.Model) and is_functional(made_by):
-            pending += made_by.outputs
-            continue
-        matrices = [v.path for v in getattr(made_by, 'trainable_variables', ()) if len(v.shape) == 2]
-        found |= dict.fromkeys(matrices)
-        pending += [] if matrices else made_by._inbound_nodes[node].input_tensors
-    return list(found)
+        for operation, others in neighbours(tensor):
+            variables = () if _is_nested(operation) else getattr(operation, 'trainable_variables', ())
+            paths = {v.path for v in variables if len(v.shape) > 1}
+            found |= paths
+            pending += [] if paths else others
+    return found
+
+
+def _consumers(tensor: Any) -> list[tuple[Any, list[Any]]]:
+    """Return the operations that read a tensor, and their outputs; for a nested model, its inputs."""
+    nodes = tensor._keras_history.operation._outbound_nodes
+    reading = [node for node in nodes if any(source is tensor for source in node.input_tensors)]
+    return [(n.operation, n.operation.inputs if _is_nested(n.operation) else n.outputs) for n in reading]
+
+
+def _producer(tensor: Any) -> list[tuple[Any, list[Any]]]:
+    """Return the operation that computed a tensor, if any, and its inputs; for a nested model, its outputs."""
+    operation, node, _ = tensor._keras_history
+    if isinstance(operation, keras.layers.InputLayer):
+        return []
+    return [(operation, operation.outputs if _is_nested(operation) else operation._inbound_nodes[node].input_tensors)]
+
+
+def _is_nested(operation: Any) -> bool:
+    return isinstance(operation, keras.Model) and is_functional(operation)
 
 
 def _unbuilt_optimizer(optimizer: str | keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
