@@ -27,10 +27,13 @@ def trained(agent):
 def changed_options(case):
     """Return other values of the options that are numbers and do not change a shape."""
     known, changed = declared_options(find_agent(case.id).options), {}
-    decays = case.options.get('optimizer') in WITH_WEIGHT_DECAY
+    # options that are refused without another one
+    without_effect = ('her_', 'munchausen_')
+    if case.options.get('optimizer') not in WITH_WEIGHT_DECAY:
+        without_effect += ('weight_decay',)
     for name, option in known.items():
         value = case.options.get(name, option.default)
-        if option.type is float and value and not name.startswith('her_') and (name != 'weight_decay' or decays):
+        if option.type is float and value and not name.startswith(without_effect):
             changed[name] = option.check(value * 0.8)
     return changed | {name: value for name, value in WHOLE.items() if name in known}
 

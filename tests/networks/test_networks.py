@@ -13,7 +13,15 @@ import xagents
 from xagents.networks.cfg import dense_network, parse_network, parse_text, to_text
 from xagents.networks.description import fit_small_images
 from xagents.networks.keras_to_plan import plan_from_model
-from xagents.networks.models import OPTIMIZERS, LogStd, ModelReader, make_optimizer, reinitialise, with_log_std, with_logits
+from xagents.networks.models import (
+    OPTIMIZERS,
+    LogStd,
+    ModelReader,
+    make_optimizer,
+    reinitialise,
+    with_log_std,
+    with_logits,
+)
 
 PACKAGE = Path(xagents.__file__).parent
 SHIPPED = sorted(PACKAGE.glob('**/models/*.cfg'))

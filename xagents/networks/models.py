@@ -63,7 +63,8 @@ class ModelReader:
         cfg: path of a `.cfg` file, or a description (`parse_network`, `dense_network`).
         output_units: sizes of the outputs without `units`, in the order of the file; or of all outputs.
         input_shape: shape of one observation, D or (height, width, channels). Images must be scaled before the model.
-        optimizer: a name in `OPTIMIZERS` (with the defaults of Keras; see `make_optimizer`), a Keras optimizer, or None.
+        optimizer: a name in `OPTIMIZERS`, for an optimizer with the defaults of Keras; a Keras optimizer; or None. The
+            defaults of Keras have Muon update the first and the last layers, too (see `outer_matrices`).
         seed: seed of the initial weights, combined with the position of each layer; None for random weights.
         log_std: initial value of a LogStd layer on the first output; it is added as the last output if there is none.
         action_units: A, the length of one action, for a critic with an `action` section. A critic of vectors without
@@ -278,8 +279,8 @@ def make_optimizer(
 def outer_matrices(model: keras.Model) -> list[str]:
     """Return the paths of the matrices in the first and the last layers of a model, for `make_optimizer`.
 
-    A layer with matrices or kernels is a first one if it reads an input, and a last one if it computes an output, directly
-    or through layers without them, such as activations. The layers of a model that is not functional are not known.
+    A layer with matrices or kernels is a first one if it reads an input, and a last one if it computes an output,
+    directly or through layers without them, such as activations. The result is empty if the model is not functional.
     """
     if not is_functional(model):
         return []

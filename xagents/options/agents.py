@@ -43,8 +43,8 @@ class AgentOptions(Options):
     optimizer: str = choice('adam', 'optimizer of the networks', choices=OPTIMIZERS)
     weight_decay: float = weight(
         0.01,
-        'AdamW and Muon: share of each parameter that a step subtracts, times the learning rate; larger values keep '
-        'parameters smaller',
+        'AdamW and Muon: a step multiplies parameters by 1 - learning rate * weight decay; larger values keep them '
+        'smaller',
     )
     lr_schedule: str = schedule(
         'course of the learning rate: constant, or down to 0 along a line or a cosine', tune='categorical'
