@@ -13,7 +13,9 @@ agent.fit(max_steps='many')  # type: ignore[arg-type]
 agent.train_iter(on_nan='go')  # type: ignore[arg-type]
 xagents.load('run', epsilon_end=0.1)
 xagents.load('run', epsilon_ende=0.1)  # type: ignore[call-arg]
-xagents.tune('ppo', 'CartPole-v1', n_trials=3, lr=[1e-5, 1e-2], n_steps=16, optimizer=['adam', 'rmsprop'])
+xagents.tune('ppo', 'CartPole-v1', n_trials=3, lr=[1e-5, 1e-2], n_steps=16, optimizer=['adam', 'muon'])
+xagents.make('ppo', optimizer='adamw', weight_decay=0.1)
+xagents.make('ppo', optimizer='adamx')  # type: ignore[arg-type]
 xagents.tune('ppo', 'CartPole-v1', trials=3)  # type: ignore[call-arg]
 xagents.evolve('ppo', 'CartPole-v1', population=4, lr=[1e-5, 1e-2])
 xagents.evolve('ppo', 'CartPole-v1', members=4)  # type: ignore[call-arg]

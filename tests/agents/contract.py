@@ -318,7 +318,14 @@ _CASES = (
     Case(
         'acer',
         ('discrete',),
-        {'n_steps': 6, 'buffer_max_size': 48, 'buffer_initial_size': 24, **NORMAL, 'replay_ratio': 1.0},
+        {
+            'n_steps': 6,
+            'buffer_max_size': 48,
+            'buffer_initial_size': 24,
+            **NORMAL,
+            'replay_ratio': 1.0,
+            'optimizer': 'adamw',
+        },
         # ACER normalises rewards when it learns, which clips an infinite reward
         single={'replay_ratio': 0.0, 'normalize_obs': False, 'normalize_reward': False},
         refusals=(
@@ -500,7 +507,7 @@ _CASES = (
     Case(
         'td3',
         ('continuous',),
-        {**OFF, 'normalize_obs': True},
+        {**OFF, 'normalize_obs': True, 'optimizer': 'muon', 'net': [8, 8]},
         single={'policy_delay': 1},
         steps=24,
         refusals=(

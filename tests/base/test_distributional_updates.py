@@ -250,9 +250,9 @@ def test_an_update_of_a_noisy_network_has_three_noises():
     model.compile(keras.optimizers.SGD(LR))
     agent, batch = xagents.DQN(envs, model, gamma=0.9, seed=0, grad_norm=1e9, noisy=True, double=True), batches('dqn')
     disturb_targets(agent)
-    noise = agent.learning_noise(1)[0]
+    noise = agent.learning_noise((1, B))[0]
     assert noise.shape == (3, 1, agent.n_noise)
-    agent.learning_noise = lambda k: noise[None]
+    agent.learning_noise = lambda shape: noise[None]
     online, target = float64(agent.model), unflat(agent.target, agent.model)
 
     def values(weights, noise, observations):

@@ -121,7 +121,7 @@ def test_lists_are_a_grid_where_one_value_belongs(file):
     ('text', 'message'),
     [
         ('gama: 0.9', 'gama: is no option of xagents train ppo (did you mean gamma?)'),
-        ('dueling: true', 'dueling: is no option of xagents train ppo, but of dqn'),
+        ('dueling: true', 'dueling: is no option of xagents train ppo, but of dqn and rainbow'),
         ('lr: -1', 'lr: got -1, expected a number above 0'),
         ('n-envs: ~', 'n-envs: got nothing, expected a whole number at least 1 and at most 16384'),
         ('quiet: 1', 'quiet: got 1, expected true or false'),

@@ -78,7 +78,7 @@ def test_the_command_that_trained_it_is_one(one):
     given = parse(find_command('train'), one.agent, words[3:])[1]
     assert given['env'] == one.env and given['seed'] == one.seed and one.steps > 0
     if 'tuned' in given:
-        (preset,) = (p for p in list_presets(one.agent) if p.env == one.env)
+        (preset,) = (p for p in list_presets(one.agent) if p.name == one.env)
         assert one.steps >= preset.max_steps
     assert one.versions.keys() >= {'xagents', 'gymnasium'} and re.fullmatch(r'\d{4}-\d\d-\d\d', one.date)
 

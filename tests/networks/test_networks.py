@@ -13,7 +13,15 @@ import xagents
 from xagents.networks.cfg import dense_network, parse_network, parse_text, to_text
 from xagents.networks.description import fit_small_images
 from xagents.networks.keras_to_plan import plan_from_model
-from xagents.networks.models import LogStd, ModelReader, make_optimizer, reinitialise, with_log_std, with_logits
+from xagents.networks.models import (
+    OPTIMIZERS,
+    LogStd,
+    ModelReader,
+    make_optimizer,
+    reinitialise,
+    with_log_std,
+    with_logits,
+)
 
 PACKAGE = Path(xagents.__file__).parent
 SHIPPED = sorted(PACKAGE.glob('**/models/*.cfg'))
@@ -227,7 +235,7 @@ WRONG = {
     '[dense-0]\noutput=1\n[dense-0]\noutput=1': '[dense-0]: occurs twice (line 3)',
     '[dense-0]\noutput=1\nOUTPUT=1': '[dense-0] output: occurs twice (line 3)',
     '[DEFAULT]\nunits=4\n[dense-0]\noutput=1': "section: got 'DEFAULT', expected ",
-    '[dens-0]\noutput=1': 'batchnorm-*, dense-*, action-*, log-std-* (did you mean dense?)',
+    '[dens-0]\noutput=1': 'batchnorm-*, add-*, dense-*, action-*, log-std-* (did you mean dense?)',
     '[action-0]\n[action-1]\n[dense-0]\noutput=1': '[action-1]: is a second action section, expected one',
     '[dense-a/b]\noutput=1': "section: got 'dense-a/b'",
     '[dense-0]\noutput=1\nunit=4': 'initializer, gain, output, common, from (did you mean units?)',
@@ -296,7 +304,7 @@ IMAGES = {'cfg': CNN_CRITIC, 'output_units': [1], 'input_shape': (84, 84, 4)}
     [
         ({'output_units': [0, 1]}, 'output_units: got [0, 1], expected'),
         ({'input_shape': ()}, 'input_shape: got (), expected'),
-        ({'optimizer': 'adm'}, "optimizer: got 'adm', expected adam, rmsprop (did you mean adam?)"),
+        ({'optimizer': 'adm'}, "optimizer: got 'adm', expected adam, rmsprop, adamw, muon (did you mean adam?)"),
         ({'seed': -1}, 'seed: got -1, expected'),
         ({'log_std': float('nan')}, 'log_std: got nan, expected'),
         ({'net': []}, 'net: got [], expected one or more whole numbers'),
@@ -424,12 +432,17 @@ def test_what_cannot_be_reinitialised_says_so():
             reinitialise(plain_model(), seed)
 
 
-@pytest.mark.parametrize('name', ['adam', 'rmsprop'])
+@pytest.mark.parametrize('name', OPTIMIZERS)
 def test_optimizers_are_built_and_each_model_has_its_own(name):
     optimizer = make_optimizer(name, 0.02, 0.8, 0.95, 1e-5)
     assert float(optimizer.learning_rate) == pytest.approx(0.02)
-    given = {'adam': ('beta_1', 'beta_2'), 'rmsprop': ('rho', 'momentum')}[name]
-    assert [getattr(optimizer, option) for option in given] == {'adam': [0.8, 0.95], 'rmsprop': [0.99, 0]}[name]
+    expected = {
+        'adam': {'beta_1': 0.8, 'beta_2': 0.95, 'weight_decay': None},
+        'rmsprop': {'rho': 0.99, 'momentum': 0},
+        'adamw': {'beta_1': 0.8, 'beta_2': 0.95, 'weight_decay': 0.01},
+        'muon': {'adam_beta_1': 0.8, 'adam_beta_2': 0.95, 'weight_decay': 0.01, 'adam_weight_decay': 0.01},
+    }[name]
+    assert {attribute: getattr(optimizer, attribute) for attribute in expected} == expected
     reader = ModelReader(SHARED, [2, 1], (4,), optimizer)
     models = [reader.build_model(), reader.build_model()]
     assert models[0].optimizer is optimizer

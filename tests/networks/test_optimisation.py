@@ -69,7 +69,7 @@ def test_what_a_model_was_compiled_with_stands_in_the_options():
     assert adopt_model_optimizer(model, given) is None and given.lr == 0.5, 'what was given counts'
 
 
-@pytest.mark.parametrize('name, value', [('optimizer', 'adam'), ('beta1', 0.5), ('precision', 'bfloat16')])
+@pytest.mark.parametrize('name, value', [('optimizer', 'muon'), ('beta1', 0.5), ('precision', 'bfloat16')])
 def test_an_option_that_a_model_contradicts_is_refused(name, value):
     model = network([1], 1)
     model.compile(keras.optimizers.SGD(0.25))

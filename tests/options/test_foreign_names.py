@@ -80,7 +80,10 @@ def test_python_names_and_keys_of_files_are_answered_as_well(folder):
     assert option_hint('quite_another', ['lr']) == ''
 
 
-@pytest.mark.parametrize(('name', 'nearest'), [('C51', 'dqn'), ('QR-DQN', 'dqn'), ('RecurrentPPO', 'ppo')])
+@pytest.mark.parametrize(
+    ('name', 'nearest'),
+    [('C51', 'dqn --distribution categorical'), ('QR-DQN', 'dqn --distribution quantile'), ('RecurrentPPO', 'ppo')],
+)
 def test_an_agent_of_others_is_answered_with_the_nearest_here(name, nearest, folder):
     code, _, stderr = execute('train', name, '--env', 'Pendulum-v1', '--max-steps', '10')
     assert code == 2 and stderr.endswith(f', trpo; the nearest to {name} is {nearest}\n') and stderr.count('\n') == 1

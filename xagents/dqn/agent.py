@@ -132,16 +132,19 @@ class DQN(OffPolicy):
         every, n_updates = self.options.target_sync_steps, batch['n_updates']
         due = steps // every > self.target.steps // every
         self.target.steps = steps
-        samples = self.replay_samples(batch, self.learning_noise(len(batch['rewards'])))
+        samples = self.replay_samples(batch, self.learning_noise(batch['rewards'].shape))
         acting_weights, metrics, errors = self._update(samples, n_updates, float(due), learning_rate)
         if self.options.prioritized:
             self.buffer.prioritize(batch['rows'][:n_updates], errors.numpy()[:n_updates])
         self.actor.refresh(acting_weights)
         return self.metrics_by_name(metrics.numpy())
 
-    def learning_noise(self, k: int) -> np.ndarray | tuple[()]:
-        """Return the noise of K updates, [K, 3, 1, M]: of the network, of the target network, and of double DQN."""
-        return factorised_noise(self.rng('learn'), (k, 3, 1, self.n_noise)) if self.n_noise else ()
+    def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
+        """Return the noise of the updates for rewards of `shape` [K, B]; without noisy layers, none.
+
+        It is [K, 3, 1, M]: the noise of the network, of the target network, and of the choice of double DQN.
+        """
+        return factorised_noise(self.rng('learn'), (shape[0], 3, 1, self.n_noise)) if self.n_noise else ()
 
     def update(
         self, samples: ReplaySamples, n_updates: tf.Tensor, due: tf.Tensor, learning_rate: tf.Tensor

@@ -82,8 +82,12 @@ class DQNOptions(OffPolicyOptions):
         'more finely and are slower',
         at_least=2,
     )
-    value_min: float = option(-10.0, '--distribution categorical: smallest return; smaller ones count as this one')
-    value_max: float = option(10.0, '--distribution categorical: largest return; larger ones count as this one')
+    value_min: float = option(
+        -10.0, '--distribution categorical: smallest return; larger values resolve the others more finely'
+    )
+    value_max: float = option(
+        10.0, '--distribution categorical: largest return; larger values admit larger returns, less finely'
+    )
     noisy: bool = choice(
         False, 'explore by learned noise on the weights of dense layers (noisy network) instead of random actions'
     )

@@ -10,7 +10,15 @@ import keras
 import tensorflow as tf
 
 from xagents.networks.keras_to_plan import has_plan
-from xagents.networks.optimisers import FlatOptimizer, FusedOptimizer, KerasOptimizer, Variables, flatten_tensors
+from xagents.networks.models import make_optimizer, outer_matrices
+from xagents.networks.optimisers import (
+    FusedOptimizer,
+    KerasOptimizer,
+    MuonOptimizer,
+    NetworkOptimizer,
+    Variables,
+    flatten_tensors,
+)
 from xagents.networks.programs import in_bfloat16
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions, OnPolicyOptions
@@ -37,7 +45,7 @@ def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | 
         raise OptionError('precision', 'got bfloat16, expected float32 for a policy without convolutions')
     if getattr(model, 'optimizer', None) is None:
         return None
-    for name in ('optimizer', 'opt_epsilon', 'beta1', 'beta2'):
+    for name in ('optimizer', 'weight_decay', 'opt_epsilon', 'beta1', 'beta2'):
         if name in options.given_names:
             got = getattr(options, name)
             raise OptionError(name, f'got {got} with a model that is compiled with its own optimizer')
@@ -48,7 +56,7 @@ def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | 
 
 
 class GradientStep:
-    """The optimiser of a model, which updates all parameters as one vector.
+    """The optimiser of a model. Except for Muon, it updates all parameters as one vector.
 
     Args:
         model: model to update. If it is not compiled with an optimizer, the options of the agent determine one.
@@ -68,14 +76,8 @@ class GradientStep:
         name: str = 'model',
         may_be_unused: bool = False,
     ):
-        given = getattr(model, 'optimizer', None)
         self.variables = model.trainable_variables
-        size = sum(math.prod(v.shape) for v in self.variables)
-        self._optimizer: FlatOptimizer
-        if given is None:
-            self._optimizer = FusedOptimizer(traced_options, size)
-        else:
-            self._optimizer = KerasOptimizer(type(given).from_config(given.get_config()), size)
+        self._optimizer = _network_optimizer(model, traced_options)
         self.optimizer = self._optimizer.optimizer
         model.compile(self.optimizer)
         self._traced_options, self._clip_gradients = traced_options, clip_gradients
@@ -120,6 +122,19 @@ class GradientStep:
             factor = most / tf.maximum(norm, most)
         self._optimizer.apply(self.variables, gradients, factor, made)
         return made
+
+
+def _network_optimizer(model: keras.Model, traced_options: TracedOptions) -> NetworkOptimizer:
+    """Return an optimiser of the kind that a model is compiled with, or else of the options."""
+    o, given, variables = traced_options, getattr(model, 'optimizer', None), model.trainable_variables
+    size = sum(math.prod(v.shape) for v in variables)
+    if given is not None:
+        copy = type(given).from_config(given.get_config())
+        return MuonOptimizer(copy, variables) if isinstance(copy, keras.optimizers.Muon) else KerasOptimizer(copy, size)
+    if o.optimizer == 'muon':
+        numbers = (o.lr, o.beta1, o.beta2, o.opt_epsilon, o.weight_decay)
+        return MuonOptimizer(make_optimizer('muon', *numbers, outer_matrices(model)), variables, o)
+    return FusedOptimizer(o, size)
 
 
 def apply_together(steps: Sequence[GradientStep], gradients: Sequence[tuple]) -> tuple[tf.Tensor, tf.Tensor]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from xagents.networks.description import INPUT, NORMALISATIONS, Layer, NetworkDe
 from xagents.networks.layers import LAYER_EPSILON, BatchRenorm, NoisyDense
 from xagents.networks.numpy_inference import TINY
 from xagents.networks.registry import is_functional
-
-OPTIMIZERS = ('adam', 'rmsprop')
+from xagents.options.agents import OPTIMIZERS
 
 
 @keras.saving.register_keras_serializable('xagents')
@@ -63,7 +63,8 @@ class ModelReader:
         cfg: path of a `.cfg` file, or a description (`parse_network`, `dense_network`).
         output_units: sizes of the outputs without `units`, in the order of the file; or of all outputs.
         input_shape: shape of one observation, D or (height, width, channels). Images must be scaled before the model.
-        optimizer: `adam` or `rmsprop` (with the defaults of Keras; see `make_optimizer`), a Keras optimizer, or None.
+        optimizer: a name in `OPTIMIZERS`, for an optimizer with the defaults of Keras; a Keras optimizer; or None. The
+            defaults of Keras have Muon update the first and the last layers, too (see `outer_matrices`).
         seed: seed of the initial weights, combined with the position of each layer; None for random weights.
         log_std: initial value of a LogStd layer on the first output; it is added as the last output if there is none.
         action_units: A, the length of one action, for a critic with an `action` section. A critic of vectors without
@@ -256,17 +257,27 @@ def _check_seed(seed: Any) -> None:
 
 
 def make_optimizer(
-    name: str = 'adam', lr: float = 7e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7
+    name: str = 'adam',
+    lr: float = 7e-4,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-7,
+    weight_decay: float = 0.01,
+    adam_paths: Sequence[str] = (),
 ) -> keras.optimizers.Optimizer:
     """Return a new optimizer that is not built.
 
     Args:
-        name: `adam` or `rmsprop`. The mean of squared gradients of rmsprop decays by 0.99 (Mnih et al. 2016, section 8
-            of the supplement).
+        name: `adam`, `rmsprop`, `adamw` or `muon`. The mean of squared gradients of rmsprop decays by 0.99 (Mnih et al.
+            2016, section 8 of the supplement). Muon has the defaults of Keras: momentum 0.95 with Nesterov's step, five
+            iterations of Newton and Schulz, and updates with the root mean square 0.2, which is close to that of Adam
+            (Liu et al. 2025, arXiv:2502.16982).
         lr: learning rate.
-        beta1: decay of the first moment, only for Adam.
-        beta2: decay of the second moment, only for Adam.
-        epsilon: number that is added to the denominator.
+        beta1: decay of the first moment, only for Adam, AdamW, and the parameters that Muon updates by AdamW.
+        beta2: decay of the second moment, for the same.
+        epsilon: number that is added to the denominator; with Muon, to that of AdamW.
+        weight_decay: share of each parameter that a step subtracts, times the learning rate, only for AdamW and Muon.
+        adam_paths: paths of the matrices that Muon updates by AdamW. Parameters that are not matrices always are.
 
     Raises:
         ValueError: for another name.
@@ -275,7 +286,70 @@ def make_optimizer(
         return keras.optimizers.Adam(lr, beta_1=beta1, beta_2=beta2, epsilon=epsilon)
     if name == 'rmsprop':
         return keras.optimizers.RMSprop(lr, rho=0.99, epsilon=epsilon)
+    if name == 'adamw':
+        return keras.optimizers.AdamW(lr, weight_decay, beta_1=beta1, beta_2=beta2, epsilon=epsilon)
+    if name == 'muon':
+        return keras.optimizers.Muon(
+            lr,
+            adam_beta_1=beta1,
+            adam_beta_2=beta2,
+            epsilon=epsilon,
+            weight_decay=weight_decay,
+            adam_weight_decay=weight_decay,
+            exclude_layers=[f'^{re.escape(path)}$' for path in adam_paths],
+        )
     raise value_error('optimizer', name, ', '.join(OPTIMIZERS), OPTIMIZERS)
+
+
+def outer_matrices(model: keras.Model) -> list[str]:
+    """Return the paths of the matrices in the first and the last layers of a model, for `make_optimizer`.
+
+    A layer with matrices or kernels is a first one if it reads an input, and a last one if it computes an output,
+    directly or through layers without them, such as activations. The result is empty if the model is not functional.
+    """
+    if not is_functional(model):
+        return []
+    outer = _nearest_weights(model.inputs, _consumers) | _nearest_weights(model.outputs, _producer)
+    return [v.path for v in model.trainable_variables if len(v.shape) == 2 and v.path in outer]
+
+
+def _nearest_weights(tensors: Sequence[Any], neighbours: Callable[[Any], list[tuple[Any, list[Any]]]]) -> set[str]:
+    """Return the paths of the matrices and kernels of the operations that are nearest to tensors.
+
+    `neighbours` returns operations next to a tensor, each with the tensors on its other side.
+    """
+    found: set[str] = set()
+    pending, seen = list(tensors), set()
+    while pending:
+        tensor = pending.pop()
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        for operation, others in neighbours(tensor):
+            variables = () if _is_nested(operation) else getattr(operation, 'trainable_variables', ())
+            paths = {v.path for v in variables if len(v.shape) > 1}
+            found |= paths
+            pending += [] if paths else others
+    return found
+
+
+def _consumers(tensor: Any) -> list[tuple[Any, list[Any]]]:
+    """Return the operations that read a tensor, and their outputs; for a nested model, its inputs."""
+    nodes = tensor._keras_history.operation._outbound_nodes
+    reading = [node for node in nodes if any(source is tensor for source in node.input_tensors)]
+    return [(n.operation, n.operation.inputs if _is_nested(n.operation) else n.outputs) for n in reading]
+
+
+def _producer(tensor: Any) -> list[tuple[Any, list[Any]]]:
+    """Return the operation that computed a tensor, if any, and its inputs; for a nested model, its outputs."""
+    operation, node, _ = tensor._keras_history
+    if isinstance(operation, keras.layers.InputLayer):
+        return []
+    return [(operation, operation.outputs if _is_nested(operation) else operation._inbound_nodes[node].input_tensors)]
+
+
+def _is_nested(operation: Any) -> bool:
+    return isinstance(operation, keras.Model) and is_functional(operation)
 
 
 def _unbuilt_optimizer(optimizer: str | keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:

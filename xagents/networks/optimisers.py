@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -30,6 +31,18 @@ def adam(
     v = v + (gradient**2 - v) * (1.0 - beta2)
     alpha = rate * tf.sqrt(1.0 - beta2**step) / (1.0 - beta1**step)
     return parameters - alpha * m / (tf.sqrt(v) + epsilon), (m, v)
+
+
+def adamw(
+    parameters: tf.Tensor, gradient: tf.Tensor, slots: Tensors, rate: tf.Tensor, step: tf.Tensor, constants: Tensors
+) -> tuple[tf.Tensor, Tensors]:
+    """Return parameters and slots after a step of AdamW, Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2.
+
+    The decay is multiplied by the learning rate, as in Keras and PyTorch. Slots are those of `adam`; constants are β1,
+    β2, ε and the weight decay.
+    """
+    *of_adam, decay = constants
+    return adam(parameters - parameters * (decay * rate), gradient, slots, rate, step, of_adam)
 
 
 def rmsprop(
@@ -67,8 +80,8 @@ def assign_flat(variables: Variables, vector: tf.Tensor) -> None:
         variable.assign(part)
 
 
-class FlatOptimizer(Protocol):
-    """An optimiser that updates all parameters as one vector.
+class NetworkOptimizer(Protocol):
+    """An optimiser that updates all parameters of a network.
 
     Attributes:
         optimizer: Keras optimizer, which stores the slots.
@@ -81,22 +94,31 @@ class FlatOptimizer(Protocol):
 
 
 class FusedOptimizer:
-    """Adam and RMSProp as one compiled pass, with one slot of each kind for all layers."""
+    """Adam, AdamW and RMSProp as one compiled pass, with one slot of each kind for all layers.
 
-    def __init__(self, traced_options: TracedOptions, size: int):
-        o = traced_options
-        self.optimizer = make_optimizer(o.optimizer, o.lr, o.beta1, o.beta2, o.opt_epsilon)
+    Args:
+        traced_options: options of the agent.
+        size: number of parameters.
+        name: name of the rule; the option `optimizer` by default.
+    """
+
+    def __init__(self, traced_options: TracedOptions, size: int, name: str | None = None):
+        o, self._name = traced_options, name or traced_options.optimizer
+        self.optimizer = make_optimizer(self._name, o.lr, o.beta1, o.beta2, o.opt_epsilon, o.weight_decay)
         self.optimizer.build([keras.Variable(tf.zeros(size), name='parameters')])
         self._traced_options, (self._iterations, self._rate, *self._slots) = traced_options, self.optimizer.variables
 
     def _constants(self) -> tuple[UpdateRule, Tensors]:
         o = self._traced_options
-        if o.optimizer == 'adam':
-            return adam, [tf.convert_to_tensor(x) for x in (o.beta1, o.beta2, o.opt_epsilon)]
-        return rmsprop, [tf.convert_to_tensor(x) for x in (self.optimizer.rho, o.opt_epsilon)]
+        if self._name == 'rmsprop':
+            return rmsprop, [tf.convert_to_tensor(x) for x in (self.optimizer.rho, o.opt_epsilon)]
+        constants = [tf.convert_to_tensor(x) for x in (o.beta1, o.beta2, o.opt_epsilon)]
+        if self._name == 'adam':
+            return adam, constants
+        return adamw, [*constants, tf.convert_to_tensor(o.weight_decay)]
 
     def apply(self, variables: Variables, gradients: Tensors, factor: tf.Tensor, made: tf.Tensor) -> None:
-        """See `FlatOptimizer`."""
+        """See `NetworkOptimizer`."""
         rule, constants = self._constants()
         slots = [slot.value for slot in self._slots]
         step = tf.cast(self._iterations.value + 1, tf.float32)
@@ -116,15 +138,73 @@ class KerasOptimizer:
         self.optimizer.build([self._vector])
 
     def apply(self, variables: Variables, gradients: Tensors, factor: tf.Tensor, made: tf.Tensor) -> None:
-        """See `FlatOptimizer`."""
+        """See `NetworkOptimizer`."""
 
-        def step() -> tf.Tensor:
+        def step() -> None:
             self._vector.assign(flatten_tensors([v.value for v in variables]))
             self.optimizer.apply([flatten_tensors(gradients) * factor], [self._vector])
             assign_flat(variables, self._vector.value)
-            return tf.zeros(())
 
-        tf.cond(made > 0, step, lambda: tf.zeros(()))
+        _run_if(made, step)
+
+
+class MuonOptimizer:
+    """Muon of Keras, which updates each variable separately, because a step depends on the shape of a matrix.
+
+    Args:
+        optimizer: a Muon that is not built.
+        variables: parameters.
+        traced_options: options of the agent, from which compiled programs read the numbers of AdamW and the weight
+            decay; None to use those of the optimizer.
+    """
+
+    def __init__(
+        self, optimizer: keras.optimizers.Muon, variables: Variables, traced_options: TracedOptions | None = None
+    ):
+        self.optimizer, self._traced_options = optimizer, traced_options
+        self.optimizer.build(list(variables))
+
+    def apply(self, variables: Variables, gradients: Tensors, factor: tf.Tensor, made: tf.Tensor) -> None:
+        """See `NetworkOptimizer`."""
+
+        def step() -> None:
+            o = self._traced_options
+            numbers = {} if o is None else {name: getattr(o, option) for name, option in _MUON_OPTIONS.items()}
+            with _attributes(self.optimizer, numbers):
+                self.optimizer.apply([gradient * factor for gradient in gradients], variables)
+
+        _run_if(made, step)
+
+
+# attributes of Muon in Keras, and the options that set them
+_MUON_OPTIONS = {
+    'adam_beta_1': 'beta1',
+    'adam_beta_2': 'beta2',
+    'epsilon': 'opt_epsilon',
+    'weight_decay': 'weight_decay',
+    'adam_weight_decay': 'weight_decay',
+}
+
+
+@contextlib.contextmanager
+def _attributes(optimizer: keras.optimizers.Optimizer, values: Mapping[str, Any]) -> Iterator[None]:
+    """Set attributes of an optimizer in the block. Tensors of a program must not stay, because configs contain them."""
+    before = {name: getattr(optimizer, name) for name in values}
+    vars(optimizer).update(values)
+    try:
+        yield
+    finally:
+        vars(optimizer).update(before)
+
+
+def _run_if(made: tf.Tensor, step: Callable[[], None]) -> None:
+    """Run a step if `made` is 1."""
+
+    def run() -> tf.Tensor:
+        step()
+        return tf.zeros(())
+
+    tf.cond(made > 0, run, lambda: tf.zeros(()))
 
 
 def _fused_pass(rule: UpdateRule) -> Callable:
@@ -151,4 +231,4 @@ def _fused_pass(rule: UpdateRule) -> Callable:
     return xla_compile(over)
 
 
-_FUSED_PASSES: dict[UpdateRule, Callable] = {rule: _fused_pass(rule) for rule in (adam, rmsprop)}
+_FUSED_PASSES: dict[UpdateRule, Callable] = {rule: _fused_pass(rule) for rule in (adam, adamw, rmsprop)}

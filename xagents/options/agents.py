@@ -21,6 +21,9 @@ from xagents.options.declaration import (
 )
 from xagents.options.errors import OptionError, requires
 
+OPTIMIZERS = ('adam', 'rmsprop', 'adamw', 'muon')
+WITH_WEIGHT_DECAY = ('adamw', 'muon')
+
 
 @dataclasses.dataclass
 class AgentOptions(Options):
@@ -37,7 +40,12 @@ class AgentOptions(Options):
     opt_epsilon: float = positive(1e-7, 'epsilon of the optimizer; larger values damp small gradients')
     beta1: float = decay_rate(0.9, 'Adam: decay of the mean gradient; larger values average more updates')
     beta2: float = decay_rate(0.999, 'Adam: decay of the mean squared gradient; larger values average more updates')
-    optimizer: str = choice('adam', 'optimizer of the networks', choices=('adam', 'rmsprop'))
+    optimizer: str = choice('adam', 'optimizer of the networks', choices=OPTIMIZERS)
+    weight_decay: float = weight(
+        0.01,
+        'AdamW and Muon: a step multiplies parameters by 1 - learning rate * weight decay; larger values keep them '
+        'smaller',
+    )
     lr_schedule: str = schedule(
         'course of the learning rate: constant, or down to 0 along a line or a cosine', tune='categorical'
     )
@@ -56,6 +64,14 @@ class AgentOptions(Options):
     seed: int | None = option(
         None, 'seed of all random generators; by default it is drawn, and printed', at_least=0, at_most=2**32 - 1
     )
+
+    def check(self) -> None:
+        """Check that the optimizer uses the weight decay."""
+        super().check()
+        default = type(self).__dataclass_fields__['weight_decay'].default
+        # the optimizer of a team is None if each policy has its own
+        if self.optimizer not in (None, *WITH_WEIGHT_DECAY) and self.weight_decay != default:
+            raise requires('weight_decay', self.weight_decay, f'--optimizer {" or ".join(WITH_WEIGHT_DECAY)}')
 
     def check_only_with(self, switch: str, *names: str) -> None:
         """Check that options which require a switch have their defaults if the switch is off."""
@@ -140,6 +156,7 @@ class ReplayOptions(AgentOptions):
 
     def check(self) -> None:
         """Check the sizes against each other."""
+        super().check()
         self.check_size('buffer_initial_size')
 
     def check_size(self, name: str) -> None:

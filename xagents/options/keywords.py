@@ -82,7 +82,8 @@ class MakeKeywords(RunKeywords, total=False):
     opt_epsilon: float
     beta1: float
     beta2: float
-    optimizer: Literal['adam', 'rmsprop']
+    optimizer: Literal['adam', 'rmsprop', 'adamw', 'muon']
+    weight_decay: float
     lr_schedule: Literal['constant', 'linear', 'cosine']
     schedule_steps: int | None
     normalize_obs: bool
@@ -248,7 +249,8 @@ class TuneKeywords(TypedDict, total=False):
     opt_epsilon: float | Sequence[float]
     beta1: float | Sequence[float]
     beta2: float | Sequence[float]
-    optimizer: Literal['adam', 'rmsprop'] | Sequence[str]
+    optimizer: Literal['adam', 'rmsprop', 'adamw', 'muon'] | Sequence[str]
+    weight_decay: float | Sequence[float]
     lr_schedule: Literal['constant', 'linear', 'cosine'] | Sequence[str]
     schedule_steps: int | None
     normalize_obs: bool | Sequence[bool]

@@ -25,7 +25,9 @@ class Temperature:
         self.is_learned = traced_options.entropy_coef is None
         # the logarithm keeps the temperature positive
         self._log = keras.Variable(tf.zeros(1), name='log_temperature')
-        self._optimizer = FusedOptimizer(traced_options, 1)
+        # the temperature is not a weight, so it does not decay, and not a matrix, so Muon cannot update it
+        rule = 'rmsprop' if traced_options.optimizer == 'rmsprop' else 'adam'
+        self._optimizer = FusedOptimizer(traced_options, 1, rule)
 
     def __call__(self) -> tf.Tensor:
         """Return α, a scalar."""

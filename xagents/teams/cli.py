@@ -33,6 +33,7 @@ class TeamOptions(AgentOptions):
     beta1: float | None = changed(AgentOptions, 'beta1', None)  # type: ignore[assignment]
     beta2: float | None = changed(AgentOptions, 'beta2', None)  # type: ignore[assignment]
     optimizer: str | None = changed(AgentOptions, 'optimizer', None)  # type: ignore[assignment]
+    weight_decay: float | None = changed(AgentOptions, 'weight_decay', None)  # type: ignore[assignment]
     lr_schedule: str | None = changed(AgentOptions, 'lr_schedule', None)  # type: ignore[assignment]
     normalize_obs: bool | None = changed(AgentOptions, 'normalize_obs', None)  # type: ignore[assignment]
     normalize_reward: bool | None = changed(AgentOptions, 'normalize_reward', None)  # type: ignore[assignment]
