@@ -69,6 +69,8 @@ HEADINGS = {
     'asked': 'required',
     'goal': 'published',
     'times Stable-Baselines3': 'relative to Stable-Baselines3',
+    'times SBX': 'relative to SBX',
+    'times CleanRL': 'relative to CleanRL',
     'in processor time': 'the same in processor time',
 }
 TUNED_AS = (
@@ -86,8 +88,8 @@ SCORE_COLUMNS = {
     'reached': 'whether the median is at least as good',
 }
 SPEED_NOTE = (
-    'steps/s exclude start-up. *relative to Stable-Baselines3*: steps/s divided by those of Stable-Baselines3; *the '
-    'same in processor time*: the ratio for steps per second of processor time. *where the time goes*: the remaining '
+    'steps/s exclude start-up. *relative to* a library: steps/s divided by those of the library; *the same in '
+    'processor time*: the ratio for steps per second of processor time. *where the time goes*: the remaining '
     'time is spent outside of these parts. *resident MB*: memory of the process. Brackets contain the smallest and '
     'largest of several repeats; the number before them is the median. Ratios are computed for each repeat. '
     '[The page of benchmarks](../benchmarks.md#method) describes the method, and has the tables of '
@@ -300,7 +302,7 @@ def speed(entry: Entry, benchmarks: str) -> str:
             date = summary.DATE.search(text)
             measured_on = f'{machine}, {date[1]}' if date else machine
             found.append(f'{title} ({measured_on}):\n\n{explained_columns(rows)}')
-    if any('processor time' in text for text in found):
+    if any('relative to' in text for text in found):
         found.append(SPEED_NOTE)
     return '\n\n'.join(found) or unmeasured(entry)
 

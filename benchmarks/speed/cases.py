@@ -21,7 +21,7 @@ class Run:
         peer: name of its virtual environment, `peers/<peer>.txt`.
         worker: its module in `workers/`.
         settings: fields of the settings that differ from those of the case.
-        promise: smallest promised ratio to the baseline; seconds for the task `target`.
+        promise: smallest promised ratio to the first baseline; seconds for the task `target`.
         goal: intended ratio.
         repeats: largest number of repeats, for a slow library.
         compiles: whether compiled programs of earlier processes are removed first.
@@ -55,6 +55,7 @@ class Case:
         quick: `warmup` and `steps` with `--quick`.
         seed_step: added to the seed at each repeat; 0 repeats the same run.
         note: text below the table.
+        baselines: labels of the rows to which the others are compared.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Case:
     quick: tuple[int, int] = (0, 0)
     seed_step: int = 0
     note: str = ''
+    baselines: tuple[str, ...] = (BASELINE,)
 
 
 SB3 = Run(BASELINE, 'sb3', 'sb3_worker')
@@ -92,11 +94,43 @@ PONG = replace(
 DQN = OffPolicySettings()
 TD3 = replace(DQN, algorithm='td3', env='Pendulum-v1', learning_starts=304, batch_size=256, units=(400, 300))
 DDPG = replace(TD3, algorithm='ddpg')
+SAC = replace(TD3, algorithm='sac', lr=3e-4, units=(256, 256))
+TQC = replace(SAC, algorithm='tqc')
+CROSSQ = replace(SAC, algorithm='crossq', lr=1e-3, policy_delay=3)
+# the learning rate and the factors of CleanRL, and epsilon of its RAdam
+PQN = replace(
+    PPO,
+    algorithm='pqn',
+    n_steps=32,
+    lam=0.65,
+    lr=2.5e-4,
+    grad_norm=10.0,
+    optimizer_epsilon=1e-8,
+    units=(120, 84),
+    activation='relu',
+)
+SAC_NOTE = (
+    'All libraries learn the temperature, with the learning rate of the networks. Two parts of the work are not equal: '
+    'xagents draws the noise of updates with NumPy, and computes more metrics in each update, for example the norms of '
+    'gradients.'
+)
+TQC_NOTE = 'Each critic has 25 quantiles. Targets leave out the 2 largest for each critic.'
+CROSSQ_NOTE = (
+    'Networks have batch renormalisation, and critics are as wide as the actor. The beta1 of the temperature is 0.5 in '
+    'xagents, as that of the networks, and 0.9 in the other libraries.'
+)
+PQN_NOTE = (
+    'The networks are equal. The optimiser of CleanRL is RAdam, that of xagents is Adam. For the returns, CleanRL uses '
+    'the values that it computed to act, and xagents computes them a second time.'
+)
 
 
-def speed(name: str, title: str, settings: AnySettings, runs: tuple[Run, ...], *steps: int, note: str = '') -> Case:
+def speed(
+    name: str, title: str, settings: AnySettings, runs: tuple[Run, ...], *steps: int, note: str = '',
+    baselines: tuple[str, ...] = (BASELINE,),
+) -> Case:  # fmt: skip
     """Return a case that times steps: its warm-up, its timed steps, and both again with `--quick`."""
-    return Case(name, title, 'speed', settings, runs, *steps[:2], (steps[2], steps[3]), note=note)
+    return Case(name, title, 'speed', settings, runs, *steps[:2], (steps[2], steps[3]), note=note, baselines=baselines)
 
 
 CASES = (
@@ -155,6 +189,27 @@ CASES = (
             ('-8', '8 environments, 8 updates every 8 steps', {'n_envs': 8, 'train_frequency': 8}, {'promise': 2}),
         )
         for settings in (TD3, DDPG)
+    ),
+    *(
+        speed(
+            f'{settings.algorithm}-pendulum{ending}', f'{name}, Pendulum-v1, {title}', replace(settings, **more),
+            (SB3, SBX, XAGENTS), 400, 800, 320, 40,
+            note=' '.join([SAC_NOTE, *notes]), baselines=(BASELINE, SBX.label),
+        )
+        for settings, name, *notes in (
+            (SAC, 'SAC'),
+            (TQC, 'TQC', TQC_NOTE),
+            (CROSSQ, 'CrossQ', CROSSQ_NOTE),
+        )
+        for ending, title, more in (
+            ('', 'one update a step: batch 256, networks 256-256', {}),
+            ('-8', '8 environments, 8 updates every 8 steps', {'n_envs': 8, 'train_frequency': 8}),
+        )
+    ),
+    speed(
+        'pqn-cartpole', 'PQN, CartPole-v1, 16 environments x 32 steps, networks 120-84 with layer normalisation', PQN,
+        (CLEANRL, replace(XAGENTS, goal=5)), 40_960, 204_800, 1_024, 2_048,
+        note=PQN_NOTE, baselines=(CLEANRL.label,),
     ),
     Case(
         'seed-command', 'From the command to a mean of 250, everything included: PPO, CartPole-v1, 16 x 1024, seed 123',

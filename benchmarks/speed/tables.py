@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.speed.cases import BASELINE, Case, Run
+from benchmarks.speed.cases import Case, Run
 from benchmarks.tables import markdown, number, one_line, percent, ratios, spread, where
 from benchmarks.tables import versions as format_versions
 
@@ -23,55 +23,72 @@ def processor_rates(results: Results) -> list[float | None]:
 
 def render(case: Case, outcome: dict[str, Any], machine: dict[str, str], command: str) -> str:
     """Return the table of a case on one machine, with notes and the command that makes it."""
-    heading, cells = COLUMNS[case.task]
+    first, compared, last = COLUMNS[case.task]
+    heading = [*first, *(column.format(name) for name in case.baselines for column in compared), *last]
+    cells = CELLS[case.task]
     rows = []
     for run in case.runs:
         done = [result for result in outcome[run.label]['results'] if result]
         # the notes give the reason for an empty row
         empty = ['–', *[''] * (len(heading) - 1)]
-        rows += [[run.label, *row] for row in (cells(run, done, outcome) if done else [empty])]
+        rows += [[run.label, *row] for row in (cells(case, run, done, outcome) if done else [empty])]
     return markdown(['', *heading], rows, *notes(case, outcome), provenance(outcome, machine, command))
 
 
-def speed_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
-    """Return steps per second and the ratio to the baseline."""
+def speed_rows(case: Case, run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
+    """Return steps per second and the ratios to the baselines."""
     rate = spread([rate for rate in rates(done) if rate is not None])
     memory = spread([result['rss_mb'] for result in done])
-    faster = [times(run, outcome, measured, ours_first=True) for measured in (rates, processor_rates)]
+    faster = [
+        times(run, name, outcome, measured, ours_first=True)
+        for name in case.baselines
+        for measured in (rates, processor_rates)
+    ]
     return [[rate, *faster, promised(run, '{:g}', 'goal {:g}'), shares(done), memory]]
 
 
-def target_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
-    """Return seconds and steps until the target, and the ratio to the baseline."""
+def target_rows(case: Case, run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
+    """Return seconds and steps until the target, and the ratios to the baselines."""
     seconds = spread([result['seconds'] for result in done], 1)
-    sooner = times(run, outcome, lambda results: [one['seconds'] if one else None for one in results])
-    return [[seconds, promised(run, 'under {:g}', '{:g}'), sooner, spread([result['steps'] for result in done])]]
+    promise = promised(run, 'under {:g}', '{:g}')
+    sooner = [times(run, name, outcome, all_seconds) for name in case.baselines]
+    return [[seconds, promise, *sooner, spread([result['steps'] for result in done])]]
 
 
-def memory_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
+def all_seconds(results: Results) -> list[float | None]:
+    """Return the seconds of each repeat; None without a result."""
+    return [one['seconds'] if one else None for one in results]
+
+
+def memory_rows(case: Case, run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
     """Return the resident MB during a run."""
     limit = promised(run, 'under {:g}', '{:g}')
     return [[number(steps), number(megabytes), limit] for steps, megabytes in done[0]['samples']]
 
 
 def times(
-    run: Run, outcome: dict[str, Any], measured: Callable[[Results], list[float | None]], ours_first: bool = False
+    run: Run,
+    baseline: str,
+    outcome: dict[str, Any],
+    measured: Callable[[Results], list[float | None]],
+    ours_first: bool = False,
 ) -> str:
-    """Return the ratio of the baseline to a library, or the inverse with `ours_first`; empty without a baseline."""
-    if run.label == BASELINE or BASELINE not in outcome:
+    """Return the ratio of a baseline to a library, or the inverse with `ours_first`; empty without the baseline."""
+    if run.label == baseline or baseline not in outcome:
         return ''
-    pair = [measured(outcome[label]['results']) for label in (BASELINE, run.label)]
+    pair = [measured(outcome[label]['results']) for label in (baseline, run.label)]
     found = ratios(*(reversed(pair) if ours_first else pair))
     return spread(found, 2) if found else ''
 
 
-# for each task the heading, and the function that makes the rows of a library
-SPEED = ['steps/s', f'times {BASELINE}', 'in processor time', 'promised', 'where the time goes', 'resident MB']
-COLUMNS = {
-    'speed': (SPEED, speed_rows),
-    'target': (['seconds', 'promised', f'times sooner than {BASELINE}', 'steps'], target_rows),
-    'memory': (['steps', 'resident MB', 'promised'], memory_rows),
+# for each task the headings before those of the baselines, those of each baseline, and those after them
+COLUMNS: dict[str, tuple[list[str], list[str], list[str]]] = {
+    'speed': (['steps/s'], ['times {}', 'in processor time'], ['promised', 'where the time goes', 'resident MB']),
+    'target': (['seconds', 'promised'], ['times sooner than {}'], ['steps']),
+    'memory': (['steps', 'resident MB', 'promised'], [], []),
 }
+# for each task the function that makes the rows of a library
+CELLS = {'speed': speed_rows, 'target': target_rows, 'memory': memory_rows}
 
 
 def promised(run: Run, promise: str, goal: str) -> str:

@@ -44,6 +44,8 @@ class ScriptPlan:
 
 ON_POLICY = """num-envs=n_envs num-steps=n_steps update-epochs=epochs num-minibatches=minibatches gamma gae-lambda=lam
     learning-rate=lr clip-coef=clip ent-coef=entropy_coef vf-coef=value_coef max-grad-norm=grad_norm seed"""
+PQN = """env-id=env num-envs=n_envs num-steps=n_steps update-epochs=epochs num-minibatches=minibatches gamma
+    q-lambda=lam learning-rate=lr max-grad-norm=grad_norm start-e=epsilon end-e=epsilon seed"""
 DQN = """env-id=env num-envs=n_envs buffer-size=buffer_size learning-starts=learning_starts batch-size=batch_size
     train-frequency=train_frequency target-network-frequency=target_sync_steps start-e=epsilon end-e=epsilon gamma
     learning-rate=lr seed"""
@@ -56,7 +58,13 @@ def flags_of(values: dict[str, Any]) -> list[str]:
 
 
 def arguments(settings: Settings) -> list[str]:
-    """Return the flags of the script; its networks are fixed: 64-64 tanh, separate, or the Nature CNN."""
+    """Return the flags of the script.
+
+    The networks of PPO are fixed: 64-64 tanh, separate, or the Nature CNN. That of PQN is 120-84 relu with layer
+    normalisation, and its optimiser is RAdam.
+    """
+    if settings.algorithm == 'pqn':
+        return [*flags_of(translate(settings, PQN)), '--no-anneal-lr', '--no-cuda']
     values = {'env-id': 'Pong-v5' if settings.atari else settings.env, **translate(settings, ON_POLICY)}
     normalise = '--norm-adv' if settings.normalize_advantage else '--no-norm-adv'
     return [*flags_of(values), normalise, '--no-anneal-lr', '--no-clip-vloss', '--no-cuda']
@@ -77,12 +85,12 @@ def plan(settings: AnySettings, warmup: int, steps: int) -> ScriptPlan:
         warmup, last = -(-warmup // PRINTED), -(-(warmup + steps) // PRINTED)
         first = (warmup * PRINTED, warmup - start - 1)
         return ScriptPlan('dqn_jax.py', flags, last * PRINTED + 1, last - start, first, last * PRINTED)
-    if settings.algorithm != 'ppo':
+    if settings.algorithm not in ('ppo', 'pqn'):
         raise SystemExit(f'CleanRL: no worker for {settings.algorithm}')
     size = settings.batch_size
     updates = -(-warmup // size), -(-steps // size)
     total = sum(updates) * size
-    script = 'ppo_atari_envpool.py' if settings.atari else 'ppo.py'
+    script = 'ppo_atari_envpool.py' if settings.atari else f'{settings.algorithm}.py'
     return ScriptPlan(script, arguments(settings), total, sum(updates), (updates[0] * size, updates[0] - 1), total)
 
 

@@ -2,8 +2,7 @@
 
 A dense layer with a batch of B costs 2·B·in·out operations in the forward pass, as much in the backward pass for the
 gradient of its weights, and as much for the gradient of its inputs. A first layer needs no gradient of its inputs,
-except for actions that are optimised. Biases, activations, losses and optimisers are not counted, because they are
-small.
+except for actions that are optimised. Biases, activations, normalisation, losses and optimisers are not counted.
 """
 
 from collections.abc import Sequence
@@ -41,6 +40,31 @@ def actor_critic_update(
     return forward(actor, batch_size) + of_critics + of_actor / policy_delay
 
 
+def soft_actor_critic_update(actor: Sequence[int], critic: Sequence[int], batch_size: int) -> int:
+    """Return the operations of a gradient step of SAC or TQC.
+
+    The step of the critics takes the actor and two target critics forward, and two critics forward and backward. The
+    step of the actor takes the actor forward and backward, and two critics forward and backward to their inputs.
+    """
+    of_critics = forward(actor, batch_size) + 2 * (2 * forward(critic, batch_size) + backward(critic, batch_size))
+    return of_critics + soft_actor_update(actor, critic, batch_size)
+
+
+def soft_actor_update(actor: Sequence[int], critic: Sequence[int], batch_size: int) -> int:
+    """Return the operations of the step of an actor that maximises the smaller or the mean value of two critics."""
+    return forward(actor, batch_size) + backward(actor, batch_size) + 2 * 2 * forward(critic, batch_size)
+
+
+def crossq_update(actor: Sequence[int], critic: Sequence[int], batch_size: int, policy_delay: int) -> float:
+    """Return the mean operations of a gradient step of CrossQ.
+
+    The step of the critics takes the actor forward, and two critics forward and backward with a batch of present and
+    next pairs. The step of the actor is that of SAC, one in `policy_delay`.
+    """
+    of_critics = 2 * (forward(critic, 2 * batch_size) + backward(critic, 2 * batch_size))
+    return forward(actor, batch_size) + of_critics + soft_actor_update(actor, critic, batch_size) / policy_delay
+
+
 def nature_cnn_flops(n_actions: int, side: int = 84, channels: int = 4) -> tuple[int, int]:
     """Return the operations of the Nature CNN for one image: forward, and forward with backward.
 
@@ -70,6 +94,14 @@ def update_flops(settings: AnySettings, n_inputs: int, n_actions: int) -> float:
     if settings.algorithm == 'dqn':
         return dqn_update(actor, settings.batch_size)
     critic = (n_inputs + n_actions, *settings.units, 1)
+    if settings.algorithm in ('sac', 'tqc', 'crossq'):
+        actor = (n_inputs, *settings.units, 2 * n_actions)
+        if settings.algorithm == 'crossq':
+            return crossq_update(actor, critic, settings.batch_size, settings.policy_delay)
+        quantiles = (*critic[:-1], settings.n_quantiles)
+        return soft_actor_critic_update(
+            actor, quantiles if settings.algorithm == 'tqc' else critic, settings.batch_size
+        )
     if settings.algorithm == 'ddpg':
         return actor_critic_update(actor, critic, settings.batch_size, critics=1, policy_delay=1)
     return actor_critic_update(actor, critic, settings.batch_size, policy_delay=settings.policy_delay)
@@ -77,7 +109,7 @@ def update_flops(settings: AnySettings, n_inputs: int, n_actions: int) -> float:
 
 def peak_matters(settings: AnySettings) -> bool:
     """Return whether arithmetic limits a case, so that the share of the peak is useful."""
-    return settings.atari or settings.algorithm in ('ddpg', 'td3')
+    return settings.atari or (isinstance(settings, OffPolicySettings) and settings.algorithm != 'dqn')
 
 
 def update_share(

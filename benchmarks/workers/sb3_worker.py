@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.workers.flops import peak_matters, update_share
 from benchmarks.workers.measure import Clock, Job, check_updates, hold_to_one_core, matmul_peak, report
-from benchmarks.workers.settings import AnySettings, OffPolicySettings, translate
+from benchmarks.workers.settings import NOISY, AnySettings, OffPolicySettings, translate
 
 PACKAGES = ('stable-baselines3', 'sb3-contrib', 'torch', 'gymnasium', 'numpy', 'ale-py')
 
@@ -21,11 +21,14 @@ TRPO = """n_critic_updates=epochs target_kl=max_kl cg_max_steps=cg_iterations cg
 DQN = """target_update_interval=target_sync_steps exploration_initial_eps=epsilon exploration_final_eps=epsilon
     max_grad_norm=grad_norm"""
 TD3 = 'tau policy_delay target_policy_noise=policy_noise target_noise_clip=noise_clip'
+TQC = 'tau target_entropy top_quantiles_to_drop_per_net=dropped_quantiles'
 NAMES = {
     'a2c': f'{ON_POLICY} {A2C} rms_prop_eps=optimizer_epsilon', 'ppo': f'{ON_POLICY} {PPO}',
     'trpo': f'{ON_POLICY} {TRPO}', 'dqn': f'{OFF_POLICY} {DQN}', 'ddpg': f'{OFF_POLICY} tau',
-    'td3': f'{OFF_POLICY} {TD3}',
+    'td3': f'{OFF_POLICY} {TD3}', 'sac': f'{OFF_POLICY} tau target_entropy', 'tqc': f'{OFF_POLICY} {TQC}',
+    'crossq': f'{OFF_POLICY} target_entropy policy_delay',
 }  # fmt: skip
+CONTRIBUTED = ('trpo', 'tqc', 'crossq')
 
 
 def arguments(settings: AnySettings) -> dict[str, Any]:
@@ -45,7 +48,10 @@ def arguments(settings: AnySettings) -> dict[str, Any]:
 def policy_arguments(settings: AnySettings) -> dict[str, Any]:
     """Return the keywords of the policy: separate networks for vectors, one Nature CNN for images."""
     if isinstance(settings, OffPolicySettings):
-        return {'net_arch': list(settings.units), 'optimizer_kwargs': {'eps': settings.optimizer_epsilon}}
+        optimizer: dict[str, Any] = {'eps': settings.optimizer_epsilon}
+        optimizer |= {'betas': (settings.beta1, 0.999)} if settings.algorithm == 'crossq' else {}
+        quantiles = {'n_quantiles': settings.n_quantiles} if settings.algorithm == 'tqc' else {}
+        return {'net_arch': list(settings.units), 'optimizer_kwargs': optimizer, **quantiles}
     units = [] if settings.atari else list(settings.units)
     keywords: dict[str, Any] = {'net_arch': {'pi': units, 'vf': units}}
     if settings.algorithm in ('ppo', 'trpo'):
@@ -67,13 +73,18 @@ def make_envs(settings: AnySettings) -> Any:
 
 def action_noise(settings: AnySettings, env: Any) -> dict[str, Any]:
     """Return the keyword of the action noise, if the algorithm has one."""
-    if not isinstance(settings, OffPolicySettings) or settings.algorithm == 'dqn':
+    if not isinstance(settings, OffPolicySettings) or settings.algorithm not in NOISY:
         return {}
     import numpy as np
     from stable_baselines3.common.noise import NormalActionNoise
 
     zeros = np.zeros(env.action_space.shape, np.float32)
     return {'action_noise': NormalActionNoise(zeros, zeros + settings.noise)}
+
+
+def class_name(settings: AnySettings) -> str:
+    """Return the name of the class of the algorithm."""
+    return {'crossq': 'CrossQ'}.get(settings.algorithm, settings.algorithm.upper())
 
 
 def make_model(settings: AnySettings) -> Any:
@@ -83,8 +94,8 @@ def make_model(settings: AnySettings) -> Any:
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     activation = {'tanh': torch.nn.Tanh, 'relu': torch.nn.ReLU}[settings.activation]
     policy = policy_arguments(settings) | {'activation_fn': activation}
-    package = importlib.import_module('sb3_contrib' if settings.algorithm == 'trpo' else 'stable_baselines3')
-    model_class = getattr(package, settings.algorithm.upper())
+    package = importlib.import_module('sb3_contrib' if settings.algorithm in CONTRIBUTED else 'stable_baselines3')
+    model_class = getattr(package, class_name(settings))
     env = make_envs(settings)
     return model_class(env=env, policy_kwargs=policy, **action_noise(settings, env), **arguments(settings))
 

@@ -20,6 +20,15 @@ def arguments(settings: AnySettings) -> dict[str, Any]:
     return keywords
 
 
+def policy_arguments(settings: AnySettings) -> dict[str, Any]:
+    """Return the keywords of the policy: those of Stable-Baselines3, but Optax has other names of Adam's factors."""
+    keywords = sb3_worker.policy_arguments(settings)
+    if 'betas' in keywords.get('optimizer_kwargs', {}):
+        beta1, beta2 = keywords['optimizer_kwargs'].pop('betas')
+        keywords['optimizer_kwargs'] |= {'b1': beta1, 'b2': beta2}
+    return keywords
+
+
 def clipped_adam(grad_norm: float) -> Any:
     """Return a factory of Adam optimisers that first clip the norm of the gradients."""
     import optax
@@ -35,10 +44,10 @@ def make_model(settings: AnySettings) -> Any:
 
     torch.set_num_threads(1)
     activation = {'tanh': flax.linen.tanh, 'relu': flax.linen.relu}[settings.activation]
-    policy = sb3_worker.policy_arguments(settings) | {'activation_fn': activation}
+    policy = policy_arguments(settings) | {'activation_fn': activation}
     if settings.algorithm == 'dqn':
         policy['optimizer_class'] = clipped_adam(settings.grad_norm)
-    model_class = getattr(sbx, settings.algorithm.upper())
+    model_class = getattr(sbx, sb3_worker.class_name(settings))
     env = sb3_worker.make_envs(settings)
     return model_class(env=env, policy_kwargs=policy, **sb3_worker.action_noise(settings, env), **arguments(settings))
 

@@ -12,12 +12,13 @@ class Settings:
     """The hyper-parameters of an on-policy case; an algorithm ignores those of other algorithms.
 
     `threads` 0 means all cores. Except for `shared_network`, `precision` and `seed`, all libraries get equal values.
-    ACER also collects rollouts: it uses `n_envs`, `n_steps`, `replay_ratio` and `seed`, and defaults for all else.
+    ACER also collects rollouts: it uses `n_envs`, `n_steps`, `replay_ratio` and `seed`, and defaults for all else. The
+    layers of PQN are normalised, and its ε does not decay.
     """
 
     one_core: ClassVar[bool] = False
 
-    algorithm: Literal['ppo', 'a2c', 'trpo', 'acer'] = 'ppo'
+    algorithm: Literal['ppo', 'a2c', 'trpo', 'acer', 'pqn'] = 'ppo'
     env: str = 'CartPole-v1'
     n_envs: int = 16
     n_steps: int = 128
@@ -48,6 +49,8 @@ class Settings:
     fisher_every: int = 1
     # ACER
     replay_ratio: float = 4.0
+    # PQN
+    epsilon: float = 0.05
 
     @property
     def batch_size(self) -> int:
@@ -77,14 +80,15 @@ class OffPolicySettings:
 
     Steps are counted over all environments: with 8 environments, `train_frequency` 8 trains once per vector step.
     `gradient_steps` −1 means as many as environment steps since the last training. ε does not decay, because the share
-    of random actions, which need no network, would change with it.
+    of random actions, which need no network, would change with it. SAC, TQC and CrossQ have two critics, and learn the
+    temperature, which is 1 at the start.
     """
 
     # no setting of JAX gives all of its pools one thread, so the process is limited to one core
     one_core: ClassVar[bool] = True
     atari: ClassVar[bool] = False
 
-    algorithm: Literal['dqn', 'ddpg', 'td3'] = 'dqn'
+    algorithm: Literal['dqn', 'ddpg', 'td3', 'sac', 'tqc', 'crossq'] = 'dqn'
     env: str = 'CartPole-v1'
     n_envs: int = 1
     buffer_size: int = 10_000
@@ -101,13 +105,22 @@ class OffPolicySettings:
     target_sync_steps: int = 500
     epsilon: float = 0.05
     grad_norm: float = 10.0
-    # DDPG and TD3
+    # DDPG, TD3, SAC and TQC
     tau: float = 0.005
+    # DDPG and TD3
     noise: float = 0.1
-    # TD3
+    # TD3 and CrossQ
     policy_delay: int = 2
+    # TD3
     policy_noise: float = 0.2
     noise_clip: float = 0.5
+    # SAC, TQC and CrossQ
+    target_entropy: float = -1.0
+    # TQC, for each critic
+    n_quantiles: int = 25
+    dropped_quantiles: int = 2
+    # CrossQ
+    beta1: float = 0.5
     precision: Literal['float32', 'bfloat16'] = 'float32'
     threads: int = 1
     seed: int = 1
@@ -123,7 +136,9 @@ class OffPolicySettings:
 
 
 AnySettings = Settings | OffPolicySettings
-OFF_POLICY = ('dqn', 'ddpg', 'td3')
+OFF_POLICY = ('dqn', 'ddpg', 'td3', 'sac', 'tqc', 'crossq')
+# off-policy algorithms that add noise to their actions
+NOISY = ('ddpg', 'td3')
 
 
 def from_fields(fields: dict[str, Any]) -> AnySettings:

@@ -5,9 +5,9 @@ from typing import Any
 
 from benchmarks.workers.flops import peak_matters, update_share
 from benchmarks.workers.measure import Clock, Job, check_updates, hold_to_one_core, matmul_peak, report, resident_mb
-from benchmarks.workers.settings import AnySettings, OffPolicySettings, Settings, translate
+from benchmarks.workers.settings import NOISY, AnySettings, OffPolicySettings, Settings, translate
 
-PACKAGES = ('tensorflow', 'keras', 'gymnasium', 'numpy', 'ale-py')
+PACKAGES = ('tensorflow', 'tensorflow-cpu', 'keras', 'gymnasium', 'numpy', 'ale-py')
 
 
 ON_POLICY = """n_envs n_steps gamma lam lr optimizer opt_epsilon=optimizer_epsilon normalize_advantage precision seed"""
@@ -20,10 +20,16 @@ PPO = f'{A2C} ppo_epochs=epochs mini_batches=minibatches clip_norm=clip'
 DQN = 'grad_norm epsilon_start=epsilon epsilon_end=epsilon target_sync_steps'
 DDPG = 'tau step_noise_coef=noise'
 TD3 = f'{DDPG} policy_delay policy_noise_coef=policy_noise noise_clip'
+SAC = 'tau target_entropy'
+TQC = f'{SAC} n_quantiles dropped_quantiles'
+CROSSQ = 'target_entropy policy_delay beta1'
+PQN = """n_envs n_steps gamma lam lr opt_epsilon=optimizer_epsilon precision seed epochs mini_batches=minibatches
+    grad_norm epsilon_start=epsilon epsilon_end=epsilon"""
 NAMES = {
     'a2c': f'{ON_POLICY} {A2C}', 'ppo': f'{ON_POLICY} {PPO}', 'trpo': f'{ON_POLICY} {TRPO}',
-    'acer': 'n_envs n_steps replay_ratio seed',
+    'acer': 'n_envs n_steps replay_ratio seed', 'pqn': PQN,
     'dqn': f'{OFF_POLICY} {DQN}', 'ddpg': f'{OFF_POLICY} {DDPG}', 'td3': f'{OFF_POLICY} {TD3}',
+    'sac': f'{OFF_POLICY} {SAC}', 'tqc': f'{OFF_POLICY} {TQC}', 'crossq': f'{OFF_POLICY} {CROSSQ}',
 }  # fmt: skip
 
 
@@ -31,8 +37,9 @@ def arguments(settings: AnySettings) -> dict[str, Any]:
     """Return the options of `xagents.make`; all others are defaults of the agents."""
     keywords = translate(settings, NAMES[settings.algorithm]) | {'quiet': True}
     if isinstance(settings, OffPolicySettings):
-        others = {'huber': True} if settings.algorithm == 'dqn' else {'noise': 'gaussian'}
-        return keywords | others | {'net': list(settings.units)}
+        keywords |= {'huber': True} if settings.algorithm == 'dqn' else {}
+        keywords |= {'noise': 'gaussian'} if settings.algorithm in NOISY else {}
+        return keywords | {'net': list(settings.units)}
     # the default networks are 64-64 tanh for vectors and the Nature CNN for images
     if (
         not settings.atari

@@ -1,17 +1,18 @@
 """The speed benchmark: equal settings for every library, computed ratios, and measurements in turn."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from benchmarks import tables
 from benchmarks.speed import run as speed
-from benchmarks.speed.cases import DDPG, DQN, PPO, SB3, TD3, TRPO, XAGENTS, Case
-from benchmarks.speed.tables import rates
+from benchmarks.speed.cases import CROSSQ, DDPG, DQN, PPO, PQN, SAC, SB3, SBX, TD3, TQC, TRPO, XAGENTS, Case
+from benchmarks.speed.tables import rates, render
 from benchmarks.workers import cleanrl_worker, sb3_worker, sbx_worker, xagents_worker
-from benchmarks.workers.settings import OffPolicySettings
-from tests.benchmarks.common import cells, script
+from benchmarks.workers.flops import update_flops
+from benchmarks.workers.settings import OffPolicySettings, from_fields
+from tests.benchmarks.common import MACHINE, cells, script
 
 # settings that reach every library under other names or in another form
 ON_POLICY = ['n_envs', 'n_steps', 'gamma', 'lam', 'lr', 'seed', 'normalize_advantage', 'epochs', 'minibatches']
@@ -25,10 +26,13 @@ SETTINGS = {
     'dqn': [*OFF_POLICY, 'target_sync_steps', 'epsilon', 'grad_norm'],
     'ddpg': [*OFF_POLICY, 'tau', 'noise'],
     'td3': [*OFF_POLICY, 'tau', 'policy_delay', 'policy_noise', 'noise_clip', 'noise'],
+    'sac': [*OFF_POLICY, 'tau', 'target_entropy'],
+    'tqc': [*OFF_POLICY, 'tau', 'target_entropy', 'n_quantiles', 'dropped_quantiles'],
+    'crossq': [*OFF_POLICY, 'target_entropy', 'policy_delay', 'beta1'],
 }
 
 
-@pytest.mark.parametrize('settings', [PPO, TRPO, DQN, DDPG, TD3], ids=lambda s: s.algorithm)
+@pytest.mark.parametrize('settings', [PPO, TRPO, DQN, DDPG, TD3, SAC, TQC, CROSSQ], ids=lambda s: s.algorithm)
 def test_every_setting_reaches_every_library(settings):
     for name in SETTINGS[settings.algorithm]:
         value = getattr(settings, name)
@@ -51,6 +55,40 @@ def test_every_setting_reaches_every_library(settings):
         assert sb3['batch_size'] * ours['mini_batches'] == settings.n_envs * settings.n_steps
 
 
+def test_every_setting_of_pqn_reaches_xagents_and_cleanrl():
+    for name in ('n_envs', 'n_steps', 'gamma', 'lam', 'lr', 'seed', 'epochs', 'minibatches', 'grad_norm', 'epsilon'):
+        other = replace(PQN, **{name: getattr(PQN, name) * 2})
+        for worker in (xagents_worker, cleanrl_worker):
+            assert worker.arguments(other) != worker.arguments(PQN), (worker, name)
+    # the network of the script
+    assert (xagents_worker.arguments(PQN)['net'], PQN.activation) == ([120, 84], 'relu')
+    plan = cleanrl_worker.plan(PQN, 1_000, 2_000)
+    assert (plan.script, plan.total, plan.lines, plan.first) == ('pqn.py', 3_072, 6, (1_024, 1))
+
+
+def test_sbx_gets_the_factors_of_adam_under_its_names():
+    assert sbx_worker.policy_arguments(CROSSQ)['optimizer_kwargs'] == {'eps': 1e-8, 'b1': 0.5, 'b2': 0.999}
+    assert sb3_worker.policy_arguments(CROSSQ)['optimizer_kwargs'] == {'eps': 1e-8, 'betas': (0.5, 0.999)}
+    assert sb3_worker.class_name(CROSSQ) == 'CrossQ' and sb3_worker.class_name(TQC) == 'TQC'
+
+
+@pytest.mark.parametrize('settings', [PPO, PQN, DQN, SAC, TQC, CROSSQ], ids=lambda s: s.algorithm)
+def test_settings_are_equal_after_their_way_through_json(settings):
+    assert from_fields(json.loads(json.dumps(asdict(settings)))) == settings
+
+
+def test_the_operations_of_an_update_are_those_counted_by_hand():
+    # actor 1-1-2: 6 forward, 10 backward; critic 2-1-1: 6 forward, 8 backward; with a batch of 1
+    tiny = {'units': (1,), 'batch_size': 1}
+    actor_step = 6 + 10 + 2 * 2 * 6
+    assert update_flops(replace(SAC, **tiny), 1, 1) == 6 + 2 * (6 + 6 + 8) + actor_step
+    # the last layer has 3 outputs: 10 forward, 16 backward
+    quantiles = 6 + 2 * (10 + 10 + 16) + 6 + 10 + 2 * 2 * 10
+    assert update_flops(replace(TQC, **tiny, n_quantiles=3), 1, 1) == quantiles
+    # the critics get a batch of 2, and the actor makes one step in 4
+    assert update_flops(replace(CROSSQ, **tiny, policy_delay=4), 1, 1) == 6 + 2 * (12 + 16) + actor_step / 4
+
+
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
@@ -63,6 +101,17 @@ def test_ratios_are_taken_within_each_repeat():
     ours = rates([result(4000), result(4000, 3.0), None, result(9000)])
     theirs = rates([result(1000), result(1000, 3.0), result(1), None])
     assert tables.ratios(ours, theirs) == pytest.approx([4, 4])
+
+
+def test_a_table_has_the_ratios_to_each_baseline():
+    labels = {SB3.label: 100, SBX.label: 200, XAGENTS.label: 300}
+    outcome = {label: {'results': [result(rate)], 'problem': None} for label, rate in labels.items()}
+    case = Case('sac', 'A case', 'speed', SAC, (SB3, SBX, XAGENTS), baselines=(SB3.label, SBX.label))
+    text = render(case, outcome, MACHINE, 'a command')
+    heading = '|  | steps/s | times Stable-Baselines3 | in processor time | times SBX | in processor time | promised |'
+    assert text.startswith(heading)
+    assert cells(text, 'xagents')[2:6] == ['3.00', '', '1.50', '']
+    assert cells(text, 'SBX')[2:6] == ['2.00', '', '', '']
 
 
 def test_libraries_are_measured_in_turn_and_a_failure_stops_only_its_row(tmp_path, monkeypatch):
