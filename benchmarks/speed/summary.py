@@ -74,7 +74,7 @@ def read_row(case: str, title: str, machine: str, text: str) -> Row | None:
     times = next((title for title in heading if title.startswith('times') and title.endswith(BASELINE)), '')
     unit = next((title for title in heading if title in UNITS), '')
     date, sbx = DATE.search(text), found.get(SBX.label, {}).get(times)
-    if not ours.get(times) or not date:
+    if not times or not ours.get(times) or not date:
         return None
     result, once = median(ours[unit]) + UNITS[unit], 'measured once' in text
     return Row(case, title, machine, date[1], result, number(ours[times]), number(sbx) if sbx else None, once)
@@ -94,6 +94,11 @@ def of_one_machine(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of the machine with most cases; of several such machines, the one that was measured last."""
     machines = [[row for row in rows if row.machine == name] for name in dict.fromkeys(row.machine for row in rows)]
     return max(machines, key=lambda own: (len(own), max(row.date for row in own)), default=[])
+
+
+def without_variants(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows without those whose case is another one with an ending, such as `sac-pendulum-8`."""
+    return [row for row in rows if not any(row.case.startswith(f'{other.case}-') for other in rows)]
 
 
 def readme_table(rows: Sequence[Row]) -> str:
@@ -160,5 +165,6 @@ def write(page: Path = PAGE, readme: Path = README, picture: Path = PICTURE) -> 
     rows = find_rows(page.read_text())
     if rows:
         tables.write_section(page, 'machines', machines_table(rows))
-        tables.write_section(readme, 'speed', readme_table(of_one_machine(rows)))
-        draw(picture, of_one_machine(rows))
+        shown = without_variants(of_one_machine(rows))
+        tables.write_section(readme, 'speed', readme_table(shown))
+        draw(picture, shown)
