@@ -23,6 +23,8 @@ from tests.base.test_off_policy_updates import (
     unflat,
 )
 from tests.problems import Arbitrary
+from xagents.cli.commands import find_command
+from xagents.cli.dispatch import parse
 from xagents.networks.keras_to_plan import flat_parameters, plan_from_model, without_noise
 from xagents.networks.layers import NoisyDense, noise_units
 from xagents.networks.models import ModelReader
@@ -325,3 +327,9 @@ def test_rainbow_is_dqn_with_its_extensions():
     assert [x.shape[1] for x in plain.model.outputs] == [2] and not plain.n_noise
     with pytest.raises(ValueError, match='noisy layers'):
         xagents.DQN(plain.envs, plain.model, noisy=True)
+
+
+def test_the_command_line_switches_parts_off():
+    line = 'train rainbow --env CartPole-v1 --distribution none --no-noisy --no-dueling'
+    options = parse(find_command('train'), 'rainbow', line.split()[2:])[1]
+    assert options['distribution'] is None and options['noisy'] is options['dueling'] is False

@@ -68,7 +68,8 @@ class DQNOptions(OffPolicyOptions):
     )
     distribution: str | None = choice(
         None,
-        'learn the distribution of the return: quantiles (QR-DQN), or probabilities of fixed returns (C51)',
+        'learn the distribution of the return: quantiles (QR-DQN), or probabilities of fixed returns (C51); none: '
+        'learn only its mean',
         choices=('quantile', 'categorical'),
     )
     n_quantiles: int = count(

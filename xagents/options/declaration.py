@@ -140,8 +140,9 @@ class Option:
             return key, {'True': True, 'False': False, 'None': None}.get(value, value)
 
     def _parse_one(self, text: str) -> Any:
-        if text == self.none_word and self.optional and self.type in (int, float):
-            return None  # the word overrides the value of a file or a run directory
+        is_closed = self.type in (int, float) or self.choices is not None
+        if text == self.none_word and self.optional and is_closed and text not in (self.choices or ()):
+            return None  # the word overrides a default, or the value of a file or a run directory
         value: Any = text
         try:
             if self.type is bool:
