@@ -446,8 +446,14 @@ _CASES = (
     Case(
         'rainbow',
         ('discrete',),
-        {**OFF, 'normalize_obs': True, 'n_step': 2, 'target_sync_steps': 20, 'n_quantiles': 3},
-        single={'n_quantiles': 1, 'noisy': False, 'dueling': False},
+        {
+            **{**OFF, 'normalize_obs': True, 'n_step': 2, 'target_sync_steps': 20},
+            **{'distribution': 'categorical', 'n_atoms': 5, 'value_max': 20.0},
+        },
+        single={
+            **{'distribution': 'quantile', 'n_quantiles': 1, 'n_atoms': 51, 'value_max': 10.0},
+            **{'noisy': False, 'dueling': False},
+        },
         loss_of=lambda error: 0.5 * (0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5),
         runs_like='dqn',
         steps=24,

@@ -1,10 +1,12 @@
 """Agents of equal structure share compiled programs, because options that are numbers are variables of a program."""
 
+import functools
+
 import numpy as np
 import pytest
 
 from tests.agents.contract import CASES, clause
-from xagents.networks.program_cache import SharedPrograms, record_resources, structure_of
+from xagents.networks.program_cache import SharedPrograms, record_resources, share_programs, structure_of
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import WITH_WEIGHT_DECAY, AgentOptions
 from xagents.options.declaration import declared_options
@@ -31,6 +33,10 @@ def changed_options(case):
     without_effect = ('her_', 'munchausen_')
     if case.options.get('optimizer') not in WITH_WEIGHT_DECAY:
         without_effect += ('weight_decay',)
+    if case.options.get('distribution') != 'categorical':
+        without_effect += ('value_m',)
+    if 'noisy' in known and case.options.get('noisy', known['noisy'].default):
+        without_effect += ('epsilon_',)
     for name, option in known.items():
         value = case.options.get(name, option.default)
         if option.type is float and value and not name.startswith(without_effect):
@@ -75,6 +81,28 @@ def test_another_structure_is_another_program(agent_id, options, other_options, 
     programs.reuse('equal', of_other)
     trained(other)
     assert other._update.traces == 1
+
+
+def test_a_number_that_a_program_contains_changes_the_structure(without_xla):
+    traces = []
+    for dropped in (1, 2, 2):
+        make = functools.partial(CASES['tqc'].make, dropped_quantiles=dropped)
+        with share_programs(make, {}) as agent:
+            trained(agent)
+            traces.append(agent._update.traces)
+    assert traces == [1, 1, 0]
+
+
+def test_a_shared_program_has_the_own_target_of_the_entropy(without_xla):
+    programs, temperatures = SharedPrograms(), []
+    for target in (-10.0, 10.0):
+        agent, resources = make_recorded('sac', target_entropy=target)
+        programs.reuse('equal', resources)
+        trained(agent)
+        programs.store('equal', resources)
+        temperatures.append(float(agent.temperature()))
+    assert agent._update.traces == 0
+    assert temperatures[0] < 1 < temperatures[1]
 
 
 def test_options_that_change_a_program_change_the_structure():

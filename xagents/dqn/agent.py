@@ -22,7 +22,14 @@ from xagents.networks.layers import noise_units
 from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.networks.sampling import factorised_noise
 from xagents.networks.targets import TargetNetwork
-from xagents.networks.value_distributions import ActionValues, action_atoms, dueling, huber, value_distribution
+from xagents.networks.value_distributions import (
+    ActionValues,
+    ValueDistribution,
+    action_atoms,
+    dueling,
+    huber,
+    value_distribution,
+)
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.schedules import Schedule
@@ -56,7 +63,6 @@ class DQN(OffPolicy):
         self._check_model(model, [units[name] for name in names], inputs=inputs)
         rate = adopt_model_optimizer(model, self.options)
         self.model = model
-        self.return_distribution = value_distribution(o.atoms, o.support) if o.distribution else None
         self.step = GradientStep(model, self.traced_options, True, rate)
         self.output_models = [model]
         self.target = TargetNetwork(model)
@@ -90,7 +96,7 @@ class DQN(OffPolicy):
     def make_actor(self, index: int) -> KerasNetwork:
         """Return the acting network; the best action has the highest value and the highest advantage."""
         outputs = self.model.outputs[index]
-        if self.return_distribution is not None:
+        if self.options.distribution is not None:
             last = ActionValues(self.n_actions, self.options.atoms, self.options.support, name='values')
             outputs = last(self.model.outputs if self.options.dueling else outputs)
         return KerasNetwork(keras.Model(self.model.input, outputs), self.statistics.dtype)
@@ -123,6 +129,14 @@ class DQN(OffPolicy):
         return self.options.priority_alpha if self.options.prioritized else None
 
     # learning
+
+    @property
+    def return_distribution(self) -> ValueDistribution | None:
+        """The distribution of the return of an action; None if the network returns only its mean."""
+        o = self.traced_options
+        if o.distribution is None:
+            return None
+        return value_distribution(o.atoms, (o.value_min, o.value_max) if o.support else ())
 
     def learn(self, batch: dict[str, Any], learning_rate: float, steps: int) -> dict[str, float]:  # type: ignore[override]
         """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics.

@@ -100,7 +100,8 @@ def share_programs(make: Callable[[], Any], options: Mapping[str, Any]) -> Itera
         agent = make()
     structure = None
     if type(agent).__module__.startswith('xagents.'):  # programs of other agents may contain any option as a constant
-        structure = type(agent), structure_of({**options, **agent.options.asdict(), 'seed': 0})
+        constants = tuple(getattr(agent.options, name) for name in agent.options.constants)
+        structure = type(agent), constants, structure_of({**options, **agent.options.asdict(), 'seed': 0})
     _PROGRAMS.reuse(structure, made)
     try:
         yield agent

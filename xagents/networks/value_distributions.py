@@ -18,7 +18,7 @@ class ValueDistribution(Protocol):
     """
 
     n_atoms: int
-    support: tuple[float, ...]
+    support: tuple[Any, ...]
 
     def means(self, atoms: tf.Tensor) -> tf.Tensor:
         """Return the means [...] of distributions [..., K]."""
@@ -39,7 +39,7 @@ class ValueDistribution(Protocol):
 class QuantileDistribution:
     """Quantiles of a return at the fractions (2 i + 1) / 2 K (QR-DQN, Dabney et al. 2018, arXiv:1710.10044)."""
 
-    support: tuple[float, ...] = ()
+    support: tuple[Any, ...] = ()
 
     def __init__(self, n_atoms: int):
         self.n_atoms = n_atoms
@@ -63,14 +63,14 @@ class CategoricalDistribution:
 
     Args:
         n_atoms: K.
-        low: smallest return.
+        low: smallest return, a number or a scalar tensor.
         high: largest return.
     """
 
-    def __init__(self, n_atoms: int, low: float, high: float):
+    def __init__(self, n_atoms: int, low: Any, high: Any):
         self.n_atoms = n_atoms
-        self.support: tuple[float, ...] = (low, high)
-        self.returns = np.linspace(low, high, n_atoms).astype(np.float32)
+        self.support: tuple[Any, ...] = (low, high)
+        self.returns = low + (high - low) * np.linspace(0, 1, n_atoms, dtype=np.float32)
 
     def means(self, atoms: tf.Tensor) -> tf.Tensor:
         """See `ValueDistribution`."""
@@ -96,7 +96,7 @@ class CategoricalDistribution:
         return losses, tf.maximum(losses - entropies, 0.0)
 
 
-def value_distribution(n_atoms: int, support: tuple[float, ...]) -> ValueDistribution:
+def value_distribution(n_atoms: int, support: tuple[Any, ...]) -> ValueDistribution:
     """Return the categorical distribution of a support, or quantiles if the support is empty."""
     return CategoricalDistribution(n_atoms, *support) if support else QuantileDistribution(n_atoms)
 

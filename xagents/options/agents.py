@@ -31,9 +31,11 @@ class AgentOptions(Options):
 
     Attributes:
         datasets: 'never' if the agent cannot learn from a data set, 'also' if it can, 'only' if it requires one.
+        constants: names of numbers that compiled updates contain as constants; all others are variables or shapes.
     """
 
     datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
+    constants: ClassVar[tuple[str, ...]] = ()
 
     gamma: float = tuned_fraction(0.99, 'discount factor; larger values look further ahead, with more variance')
     lr: float = positive(7e-4, 'learning rate; larger values learn faster and less stably')

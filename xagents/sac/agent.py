@@ -55,8 +55,7 @@ class SAC(ReplayedActorCritic):
         **options: Any,
     ):
         super().__init__(envs, buffers=buffers, **options)
-        target = self.options.target_entropy
-        self.temperature = Temperature(self.traced_options, self.target_entropy() if target is None else target)
+        self.temperature = Temperature(self.traced_options, self.target_entropy())
         if self.options.sde:
             # the standard deviation is that of the state-dependent noise instead of an output of the network
             mean = keras.Model(actor_model.input, actor_model.outputs[:1])

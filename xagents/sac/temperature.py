@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,11 +18,11 @@ class Temperature:
 
     Args:
         traced_options: options of the agent; `entropy_coef` is α, or None to learn it.
-        target: the target entropy in nats.
+        target: the target entropy in nats if the option `target_entropy` is None.
     """
 
     def __init__(self, traced_options: TracedOptions, target: float):
-        self.target, self._traced_options = target, traced_options
+        self._target, self._traced_options = target, traced_options
         self.is_learned = traced_options.entropy_coef is None
         # the logarithm keeps the temperature positive
         self._log = keras.Variable(tf.zeros(1), name='log_temperature')
@@ -34,6 +35,12 @@ class Temperature:
         if not self.is_learned:
             return tf.convert_to_tensor(self._traced_options.entropy_coef, tf.float32)
         return tf.exp(self._log.value[0])
+
+    @property
+    def target(self) -> Any:
+        """The target entropy in nats."""
+        given = self._traced_options.target_entropy
+        return self._target if given is None else given
 
     def update(self, entropy: tf.Tensor, learning_rate: tf.Tensor, made: tf.Tensor) -> None:
         """Make a step on the loss log(α) (entropy − target) if `made` is 1, and α is learned.
