@@ -290,6 +290,16 @@ def test_noise_acts_only_while_collecting():
     assert 'epsilon' not in agent.schedules()
 
 
+def test_overridden_values_are_not_ignored():
+    class Mine(xagents.DQN):
+        def next_values(self, observations):
+            return tf.zeros(len(observations))
+
+    envs = xagents.create_envs('CartPole-v1')
+    with pytest.raises(ValueError, match=r'which does not use Mine\.next_values: override next_atoms'):
+        Mine(envs, noisy_model(), distribution='quantile')
+
+
 # ------------------------------------------------------------------------------------------------------------- options
 
 

@@ -32,6 +32,7 @@ METHODS = {
     'advantages': (np.zeros(3), (np.zeros(4), np.zeros(3)), r'expected the values \[T \+ 1, N\] and the advantages'),
     'collect': (None, {'rewards': OBSERVATIONS}, 'returned None, expected a rollout'),
     'learn': (3, {}, 'returned int, expected a dict of metrics'),
+    'next_atoms': (np.zeros(3), np.zeros((3, 2)), r'of shape \[3\], expected distributions of shape \[B, K\]'),
     'next_values': (np.zeros((3, 1)), np.zeros(3), r'of shape \[3, 1\], expected one float for each .* \[3\]'),
     'output_units': ([1], {'q': 1}, 'returned list, expected a dict'),
     'parts': ({'n': 3}, {'n': np.zeros(3)}, "expected a NumPy array, or an object with .* name 'n'"),

@@ -55,6 +55,11 @@ def _value_table(result: Any, arguments: tuple[Any, ...]) -> str:
     return '' if hasattr(result, 'shape') and (sizes is None or len(sizes) == 2) else 'action values of shape [B, n]'
 
 
+def _atoms(result: Any, arguments: tuple[Any, ...]) -> str:
+    sizes = sizes_of(result)
+    return '' if hasattr(result, 'shape') and (sizes is None or len(sizes) == 2) else 'distributions of shape [B, K]'
+
+
 def _scalar(result: Any, arguments: tuple[Any, ...]) -> str:
     return '' if hasattr(result, 'shape') and not sizes_of(result) else 'a scalar loss'
 
@@ -92,6 +97,7 @@ _CHECKS: dict[str, Check] = {
     'advantages': _two_tensors,
     'collect': _rollout,
     'learn': _logs,
+    'next_atoms': _atoms,
     'next_values': _values,
     'output_units': _mapping,
     'parts': _parts,

@@ -54,6 +54,9 @@ class DQN(OffPolicy):
     def __init__(self, envs: Any, model: keras.Model, *, buffers: Any = None, **options: Any):
         super().__init__(envs, buffers=buffers, **options)
         o, units = self.options, self._units_for(self.envs, self.options)
+        if o.distribution is not None and type(self).next_values is not DQN.next_values:
+            name = f'{type(self).__name__}.next_values'
+            raise OptionError('distribution', f'got {o.distribution}, which does not use {name}: override next_atoms')
         self.n_noise = noise_units(model)
         if o.noisy != (self.n_noise > 0):
             expected = 'noisy layers (`NoisyDense`), and noise as its second input' if o.noisy else 'no noisy layers'
@@ -181,8 +184,9 @@ class DQN(OffPolicy):
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return metrics and TD errors [B]."""
         goal, noise = self.goal(batch), tf.convert_to_tensor(batch.noise)[0] if self.n_noise else None
+        inputs = with_noise(network_input(batch.observations), noise)
         with tf.GradientTape() as tape:
-            outputs = self.outputs(network_input(batch.observations), noise=noise)
+            outputs = self.outputs(inputs)
             q = self.q_values(outputs)
             chosen = tf.gather(q, batch.actions, batch_dims=1)
             losses, errors = self.td_losses(outputs, chosen, batch.actions, goal)
@@ -214,11 +218,11 @@ class DQN(OffPolicy):
         """Return the targets of a batch: values [B], or distributions [B, K]."""
         next_observations = network_input(batch.next_observations)
         noise = tf.convert_to_tensor(batch.noise)[1:] if self.n_noise else None
+        given = () if noise is None else (noise,)
         if self.return_distribution is not None:
-            atoms = self.next_atoms(next_observations, noise)
+            atoms = self.next_atoms(next_observations, *given)
             return self.return_distribution.targets(batch.rewards, batch.discounts, atoms)
-        values = self.next_values(next_observations) if noise is None else self.next_values(next_observations, noise)
-        goal = batch.rewards + batch.discounts * values
+        goal = batch.rewards + batch.discounts * self.next_values(next_observations, *given)
         if self.options.munchausen:
             goal += self.munchausen_bonus(network_input(batch.observations), batch.actions, noise)
         return goal
@@ -252,8 +256,8 @@ class DQN(OffPolicy):
     def next_actions(self, observations: tf.Tensor, values: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
         """Return the best actions [B] by the target network's `values` [B, n]; with `double`, by the online network."""
         if self.options.double:
-            outputs = self.outputs(observations, training=False, noise=None if noise is None else noise[1])
-            values = self.q_values(outputs)
+            inputs = with_noise(observations, None if noise is None else noise[1])
+            values = self.q_values(self.outputs(inputs, training=False))
         return tf.argmax(values, 1)
 
     def munchausen_bonus(self, observations: tf.Tensor, actions: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
@@ -265,14 +269,11 @@ class DQN(OffPolicy):
 
     def target_outputs(self, observations: tf.Tensor, noise: tf.Tensor | None) -> list[tf.Tensor]:
         """Return the outputs of the target network with the first of `noise` [2, 1, M]."""
-        return self.target(observations if noise is None else [observations, noise[0]])
+        return self.target(with_noise(observations, None if noise is None else noise[0]))
 
-    def outputs(
-        self, observations: tf.Tensor, training: bool = True, noise: tf.Tensor | None = None
-    ) -> list[tf.Tensor]:
-        """Return the network's outputs in float32; `noise` [1, M] or [B, M] is that of noisy layers."""
-        inputs = observations if noise is None else [observations, noise]
-        return float_outputs(self.model(inputs, training=training))
+    def outputs(self, observations: Any, training: bool = True) -> list[tf.Tensor]:
+        """Return the network's outputs in float32 for observations, or [observations, noise] of a noisy network."""
+        return float_outputs(self.model(observations, training=training))
 
     def q_values(self, outputs: list[tf.Tensor]) -> tf.Tensor:
         """Return action values [B, n]: the means of distributions; with `dueling`, from advantages and value."""
@@ -283,6 +284,11 @@ class DQN(OffPolicy):
     def parts(self) -> dict[str, Any]:
         """Return the parts whose state belongs in checkpoints: also the target network."""
         return {**super().parts(), 'target': self.target}
+
+
+def with_noise(observations: tf.Tensor, noise: tf.Tensor | None) -> Any:
+    """Return the input of the network: observations, or [observations, noise]."""
+    return observations if noise is None else [observations, noise]
 
 
 def overestimates(q: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
