@@ -290,6 +290,36 @@ def test_noise_acts_only_while_collecting():
     assert 'epsilon' not in agent.schedules()
 
 
+@pytest.mark.usefixtures('eager')
+@pytest.mark.parametrize('distribution', [None, 'quantile', 'categorical'])
+def test_noisy_dueling_networks_act_and_learn(distribution):
+    options = {'dueling': True, 'noisy': True, 'double': True, 'distribution': distribution, 'prioritized': True}
+    agent = xagents.make('dqn', 'CartPole-v1', net=[8], seed=1, buffer_initial_size=20, buffer_batch_size=8, **options)
+    agent.fit(max_steps=30, quiet=True)
+    assert agent.context.updates > 0
+
+
+def test_noise_of_another_length_is_refused():
+    x, noise = keras.Input((4,)), keras.Input((3,))
+    model = keras.Model([x, noise], NoisyDense(2, 0)([x, noise]))
+    with pytest.raises(ValueError, match='got noise of length 3, expected 6 for its noisy layers'):
+        xagents.DQN(xagents.create_envs('CartPole-v1'), model, noisy=True)
+
+
+def test_weights_fit_one_form_of_values(folder):
+    options = {'net': [8], 'seed': 1, 'buffer_initial_size': 500}
+    agent = xagents.make('dqn', 'CartPole-v1', distribution='quantile', n_quantiles=10, **options)
+    agent.fit(max_steps=30, checkpoints=['w.tf'], run_dir='run', quiet=True)
+    other = xagents.make('dqn', 'CartPole-v1', distribution='categorical', n_atoms=10, **options)
+    with pytest.raises(ValueError, match=r'distribution: got categorical with w.tf, which was trained with quantile'):
+        other.load_weights(['w.tf'])
+    with pytest.raises(ValueError, match=r'n_quantiles: got 9, expected 10, as in w.tf'):
+        xagents.make('dqn', weights=['w.tf'], n_quantiles=9)
+    with pytest.raises(ValueError, match=r'n_quantiles: got 9, was 10: this option cannot change'):
+        xagents.resume('run', n_quantiles=9)
+    assert xagents.make('dqn', weights=['w.tf']).options.n_quantiles == 10
+
+
 def test_overridden_values_are_not_ignored():
     class Mine(xagents.DQN):
         def next_values(self, observations):

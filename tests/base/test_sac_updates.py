@@ -303,3 +303,10 @@ def test_state_dependent_noise_is_for_continuous_actions():
         xagents.make('sac', 'CartPole-v1', sde=True)
     with pytest.raises(ValueError, match=r'log_std_init: got -2.0, which requires --sde'):
         xagents.make('sac', 'Pendulum-v1', log_std_init=-2)
+
+
+def test_noise_cannot_be_kept_for_longer_than_a_rollout():
+    with pytest.raises(ValueError, match='sde_sample_frequency: got 8, expected at most the 4 steps of a rollout'):
+        xagents.make('sac', 'Pendulum-v1', net=[4], sde=True, sde_sample_frequency=8, train_frequency=4)
+    agent = xagents.make('sac', 'Pendulum-v1', net=[4], sde=True)
+    assert 'the noise is drawn at each step' in agent.progress.startup_lines[-1]

@@ -236,7 +236,7 @@ def _read_model(path: Path, model: Any, shown: str) -> None:
     # the other errors come from another network
     except (tf.errors.OpError, IndexError, ValueError, AssertionError, OSError, TypeError, KeyError) as error:
         tf.get_logger().setLevel('ERROR')  # else TensorFlow lists unread variables at exit
-        reason = str(error).strip().split('\n')[0][:160]
+        reason = str(error).strip().split('\n')[0].partition(' Example error')[0][:160]
         raise ValueError(f'--weights: {shown} is damaged or of another network or optimizer ({reason})') from error
 
 

@@ -1,4 +1,4 @@
-"""Deep Q-network (Mnih et al. 2015, Nature 518) with its extensions, which together are Rainbow."""
+"""Deep Q-network (Mnih et al. 2015, Nature 518) and its extensions, most of which together are Rainbow."""
 
 from __future__ import annotations
 

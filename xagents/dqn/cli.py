@@ -41,6 +41,8 @@ class DQNOptions(OffPolicyOptions):
         'huber': (False, True),
     }
 
+    forms: ClassVar = ('distribution', 'n_quantiles', 'n_atoms', 'value_min', 'value_max', 'noisy')
+
     model: str | None = network_file('.cfg file of the network; the default depends on the environment')
     double: bool = choice(False, 'choose the next action of the target with the online network (double DQN)')
     dueling: bool = choice(False, 'estimate value and advantages separately (dueling network)')

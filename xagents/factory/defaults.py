@@ -176,7 +176,7 @@ def resolve_grid_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, A
 def fixed_options(entry: Entry, known: Iterable[str]) -> set[str]:
     """Return the names of the known options that cannot change when a run is resumed."""
     names = {*known}
-    fixed = {*entry.models, *declared_options(NetworkOptions)}
+    fixed = {*entry.models, *declared_options(NetworkOptions), *entry.options.forms}
     fixed |= names & {'env', 'seed', 'optimizer', 'buffer_max_size', 'frame_stack', 'flatten'}
     # a replay buffer has one column for each environment
     return fixed | ({'n_envs'} if 'buffer_max_size' in names else set())

@@ -20,7 +20,7 @@ from xagents.checkpoints.state_files import AgentState, find_checkpoint, read_st
 from xagents.checkpoints.status import check_run, is_locked, read_status
 from xagents.config.configuration import read_config
 from xagents.factory.defaults import effective_saved_options, fixed_options, resolve_with_record
-from xagents.factory.make import AgentPlan, check_variant_switch, saved_networks
+from xagents.factory.make import AgentPlan, check_forms, saved_networks
 from xagents.factory.teams import drop_overridden_policy_options
 from xagents.options.declaration import declared_options, resolve_aliases, to_flags
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
@@ -81,7 +81,7 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Un
             raise OptionError(changed[0], problem) from error
 
     record = drop_overridden_policy_options(record, given)
-    check_variant_switch(entry, given, record, str(path))
+    check_forms(entry, given, record, str(path))
     if saved.get('env') is None and 'env' not in given and saved.get('dataset') is not None:
         given = {**given, 'dataset': saved['dataset']}  # its spaces give the shapes of the networks
     settings = resolve_with_record(entry, given, record)

@@ -263,6 +263,8 @@ def plan_agent(agent_id: str, options: Mapping[str, Any], weights: str | list[st
     given = resolve_aliases(options, declared_options(entry.options))
     paths = [weights] if isinstance(weights, str) else weights
     record = read_saved_record(entry, paths)
+    if paths is not None:
+        check_forms(entry, given, record, paths[0])
     settings = resolve_with_record(entry, given, record)
     if settings.environment.env is None and settings.run.dataset is None:
         raise no_environment(paths)
@@ -280,27 +282,28 @@ def plan_agent(agent_id: str, options: Mapping[str, Any], weights: str | list[st
         if 'lr' in given:
             context.plateau_factor = 1.0
 
-    check_variant_switch(entry, given, record, paths[0])
     return AgentPlan(entry, settings, saved_networks(entry, given, record), load, given)
 
 
-def check_variant_switch(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any], name: str) -> None:
-    """Check that a given switch between variants of the networks fits the saved networks.
+def check_forms(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any], name: str) -> None:
+    """Check that the given options of the form of the networks are those of the saved networks.
 
     Args:
-        entry: the registry entry of the agent, whose `variant` names the switch.
+        entry: the registry entry of the agent, whose `variant` names a switch between two forms.
         given: the options that the user set.
         record: the record of the saved state.
         name: the name of the saved state in messages.
 
     Raises:
-        OptionError: if the switch differs from the saved value.
+        OptionError: if an option differs from the saved value.
     """
-    switch = entry.variant.option if entry.variant else ''
-    if record.get('networks') and switch in given:
-        trained = bool(record.get('options', {}).get(switch))
-        if given[switch] != trained:
-            raise OptionError(switch, f'got {given[switch]}, expected {trained}, as in {name}')
+    known, saved = declared_options(entry.options), record.get('options', {})
+    switch = [entry.variant.option] if entry.variant else []
+    for option in (*switch, *entry.options.forms) if record.get('networks') else ():
+        # a switch of `--net` is not among the options of the agent
+        trained = saved.get(option, known[option].default if option in known else False)
+        if option in given and given[option] != trained:
+            raise OptionError(option, f'got {format_value(given[option])}, expected {trained}, as in {name}')
 
 
 def saved_networks(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:

@@ -151,6 +151,15 @@ class NoisyDense(keras.layers.Layer):
 
 
 def noise_units(model: keras.Model) -> int:
-    """Return the length of the noise of one observation, the second input of a model; 0 without noisy layers."""
-    noisy = any(isinstance(layer, NoisyDense) for layer in model.layers) and is_functional(model)
-    return int(model.inputs[1].shape[1]) if noisy and len(model.inputs) == 2 else 0
+    """Return the length of the noise of one observation, the second input of a model; 0 without noisy layers.
+
+    Raises:
+        ValueError: if the noise is not as long as the noisy layers need.
+    """
+    layers = [layer for layer in model.layers if isinstance(layer, NoisyDense)]
+    if not layers or not is_functional(model) or len(model.inputs) != 2:
+        return 0
+    needed = max(layer.noise_at + layer.inputs + layer.units for layer in layers)
+    if (size := int(model.inputs[1].shape[1])) < needed:
+        raise ValueError(f'model: got noise of length {size}, expected {needed} for its noisy layers')
+    return size

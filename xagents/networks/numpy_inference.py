@@ -91,7 +91,8 @@ class NumpyNetwork:
 
         Args:
             observations: [N, *D].
-            noise: noise of the noisy layers, [N, plan.noise_units]; without it, they have their mean weights.
+            noise: noise of the noisy layers, [N, M] with at least M = plan.noise_units columns; without it, the layers
+                have their mean weights.
         """
         key = len(observations), noise is not None
         entry, noise_entry, steps, outputs = self._prepared.get(key) or self._prepare(*key)
@@ -99,7 +100,7 @@ class NumpyNetwork:
             observations = observations.astype(np.float32) / np.float32(255)
         np.copyto(entry, observations.reshape(entry.shape), 'same_kind')
         if noise is not None:
-            np.copyto(noise_entry, noise)
+            np.copyto(noise_entry, noise[:, : self.plan.noise_units])
         with single_blas_thread() if self.plan.has_convolutions else contextlib.nullcontext():
             for function, source, target in steps:
                 function(source, target)

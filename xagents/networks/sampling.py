@@ -250,7 +250,10 @@ class SquashedStateDependentSampler(StateDependentSampler, SquashedGaussianSampl
 
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
         """See `ActionSampler`."""
-        return np.tanh(super().sample(outputs, noise))
+        mean, deviations = outputs
+        std = np.sqrt(self._sum(deviations, deviations) + np.float32(VARIANCE_EPSILON))
+        clipped = np.minimum(np.exp(np.float32(SQUASHED_LOG_STD_BOUNDS[1])) / std, np.float32(1))
+        return np.tanh(mean + clipped * self._sum(deviations, noise))
 
 
 def factorised_noise(rng: np.random.Generator, shape: Sequence[int]) -> Array:

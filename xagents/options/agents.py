@@ -31,10 +31,12 @@ class AgentOptions(Options):
 
     Attributes:
         datasets: 'never' if the agent cannot learn from a data set, 'also' if it can, 'only' if it requires one.
+        forms: names of options that set the sizes or the meaning of network outputs, so that weights fit one value.
         constants: names of numbers that compiled updates contain as constants; all others are variables or shapes.
     """
 
     datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
+    forms: ClassVar[tuple[str, ...]] = ()
     constants: ClassVar[tuple[str, ...]] = ()
 
     gamma: float = tuned_fraction(0.99, 'discount factor; larger values look further ahead, with more variance')

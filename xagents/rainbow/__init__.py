@@ -1,4 +1,4 @@
-"""Rainbow: DQN with all of its extensions.
+"""Rainbow: DQN with six extensions.
 
 `agent` contains the algorithm, `cli` its options.
 """

@@ -267,7 +267,7 @@ _BUILTIN_ENTRIES = (
         normalise='layer',
     ),
     dataclasses.replace(
-        _builtin('rainbow', 'Rainbow', _Q, 'DQN with all of its extensions: discrete actions', _DUELING, **_OFF_POLICY),
+        _builtin('rainbow', 'Rainbow', _Q, 'DQN with six extensions: discrete actions', _DUELING, **_OFF_POLICY),
         folder='xagents.dqn',
     ),
     dataclasses.replace(_SAC_ENTRY, for_discrete=_DISCRETE_SAC_ENTRY),

@@ -18,6 +18,7 @@ from xagents.checkpoints.run_directory import RunDirectory
 from xagents.checkpoints.state_files import AgentState
 from xagents.evaluation import playing
 from xagents.logs.console import format_number
+from xagents.options.errors import OptionError
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import closed_by_consumer, for_run
 from xagents.runs.run import Run
@@ -84,6 +85,10 @@ def read_weights(paths: Sequence[str], agent: LearningAgent) -> None:
     arrays, record = weight_files.read_saved_state(paths[0])
     saved_agent = record.get('agent', agent.id)
     own = saved_agent == agent.id
+    for name in agent.options.forms if own else ():
+        trained, value = record.get('options', {}).get(name, getattr(agent.options, name)), getattr(agent.options, name)
+        if trained != value:
+            raise OptionError(name, f'got {value} with {paths[0]}, which was trained with {trained}')
     weight_files.read_weight_files(paths, agent.output_models, optimizers=own)
     load_parts(agent, arrays if own else {n: x for n, x in arrays.items() if n.startswith(SHARED_PREFIX)})
     if own:

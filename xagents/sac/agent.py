@@ -18,6 +18,7 @@ from xagents.networks.gradient_steps import zero_if_not_finite
 from xagents.networks.programs import KerasNetwork, float_outputs, network_input
 from xagents.networks.state_dependent import acting_model, count_features, with_state_dependent_std
 from xagents.options.agents import AgentOptions
+from xagents.options.errors import OptionError
 from xagents.sac.cli import SACOptions
 from xagents.sac.temperature import Temperature
 
@@ -57,10 +58,21 @@ class SAC(ReplayedActorCritic):
         super().__init__(envs, buffers=buffers, **options)
         self.temperature = Temperature(self.traced_options, self.target_entropy())
         if self.options.sde:
+            self._check_noise_repeat()
             # the standard deviation is that of the state-dependent noise instead of an output of the network
             mean = keras.Model(actor_model.input, actor_model.outputs[:1])
             actor_model = with_state_dependent_std(mean, self.options.log_std_init, self.options.sde_expln)
         self.set_networks(actor_model, [critic_model, self.second_critic(critic_model, critic_model_2)])
+
+    def _check_noise_repeat(self) -> None:
+        """Check that rollouts are as long as state-dependent noise should be kept; report noise that is not kept."""
+        frequency, more = self.options.sde_sample_frequency, 'a larger --train-frequency gives longer rollouts'
+        if frequency > self.n_steps:
+            got = f'got {frequency}, expected at most the {self.n_steps} steps of a rollout'
+            raise OptionError('sde_sample_frequency', f'{got}: {more}')
+        if self.n_steps == 1:
+            line = f'--sde: the noise is drawn at each step, because rollouts have one step: {more}'
+            self.progress.startup_lines.append(line)
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:

@@ -26,6 +26,8 @@ class SACOptions(SDEOptions, OffPolicyOptions):
         'train_frequency': (1, 4, 16, 64),
     }
 
+    forms: ClassVar[tuple[str, ...]] = ('sde', 'sde_expln')
+
     actor_model: str | None = changed(DDPGOptions, 'actor_model', None)
     critic_model: str | None = changed(DDPGOptions, 'critic_model', None)
     lr: float = changed(OffPolicyOptions, 'lr', 3e-4)

@@ -15,6 +15,7 @@ class TQCOptions(SACOptions):
     """Truncated quantile critics."""
 
     ranges: ClassVar = {**SACOptions.ranges, 'dropped_quantiles': (0, 1, 2, 3, 5)}
+    forms: ClassVar = (*SACOptions.forms, 'n_quantiles')
     constants: ClassVar = ('dropped_quantiles',)
 
     n_quantiles: int = count(
