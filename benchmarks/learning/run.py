@@ -164,7 +164,7 @@ def row(case: LearningCase, runs: dict[str, Any]) -> list[str]:
     marks = {'asked': case.asked, 'goal': case.goal}
     return [
         case.agent.upper(),
-        case.env + (f', {case.changed}' if case.changed else ''),
+        case.key + (f', {case.changed}' if case.changed else ''),
         tables.number(case.steps),
         tables.each(means),
         tables.number(median, 1),
