@@ -74,7 +74,7 @@ def read_row(case: str, title: str, machine: str, text: str) -> Row | None:
     times = next((title for title in heading if title.startswith('times') and title.endswith(BASELINE)), '')
     unit = next((title for title in heading if title in UNITS), '')
     date, sbx = DATE.search(text), found.get(SBX.label, {}).get(times)
-    if not ours.get(times) or not date:
+    if not times or not ours.get(times) or not date:
         return None
     result, once = median(ours[unit]) + UNITS[unit], 'measured once' in text
     return Row(case, title, machine, date[1], result, number(ours[times]), number(sbx) if sbx else None, once)
