@@ -208,7 +208,7 @@ CASES = (
     ),
     speed(
         'pqn-cartpole', 'PQN, CartPole-v1, 16 environments x 32 steps, networks 120-84 with layer normalisation', PQN,
-        (CLEANRL, replace(XAGENTS, goal=5)), 40_960, 204_800, 1_024, 2_048,
+        (CLEANRL, replace(XAGENTS, goal=5)), 20_480, 102_400, 1_024, 2_048,
         note=PQN_NOTE, baselines=(CLEANRL.label,),
     ),
     Case(

@@ -37,6 +37,7 @@ class Row:
         times: speed of xagents divided by that of the baseline.
         sbx: the same for SBX; None if it was not measured.
         once: whether it was measured only once.
+        over_sbx: median of the ratios of xagents to SBX in each repeat; None if the table has no such column.
     """
 
     case: str
@@ -47,11 +48,13 @@ class Row:
     times: float
     sbx: float | None
     once: bool
+    over_sbx: float | None = None
 
     @property
     def times_sbx(self) -> str:
         """Speed of xagents divided by that of SBX; empty if SBX was not measured."""
-        return f'{self.times / self.sbx:.2f}' if self.sbx else ''
+        ratio = self.over_sbx or (self.times / self.sbx if self.sbx else None)
+        return f'{ratio:.2f}' if ratio else ''
 
 
 def find_rows(page: str) -> list[Row]:
@@ -77,7 +80,9 @@ def read_row(case: str, title: str, machine: str, text: str) -> Row | None:
     if not times or not ours.get(times) or not date:
         return None
     result, once = median(ours[unit]) + UNITS[unit], 'measured once' in text
-    return Row(case, title, machine, date[1], result, number(ours[times]), number(sbx) if sbx else None, once)
+    ratio, over_sbx = number(ours[times]), ours.get(TIMES[1])
+    numbers = [number(cell) if cell else None for cell in (sbx, over_sbx)]
+    return Row(case, title, machine, date[1], result, ratio, numbers[0], once, numbers[1])
 
 
 def median(cell: str) -> str:
@@ -97,8 +102,9 @@ def of_one_machine(rows: Sequence[Row]) -> list[Row]:
 
 
 def without_variants(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows without those whose case is another one with an ending, such as `sac-pendulum-8`."""
-    return [row for row in rows if not any(row.case.startswith(f'{other.case}-') for other in rows)]
+    """Return the rows without variants, whose names continue that of another case: `td3-pendulum-8`."""
+    names = tuple(f'{row.case}-' for row in rows)
+    return [row for row in rows if not row.case.startswith(names)]
 
 
 def readme_table(rows: Sequence[Row]) -> str:
@@ -161,7 +167,10 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
 
 
 def write(page: Path = PAGE, readme: Path = README, picture: Path = PICTURE) -> None:
-    """Write the table of all machines into the page, the table of the README, and the picture, if there are rows."""
+    """Write the table of all machines into the page, the table of the README, and the picture, if there are rows.
+
+    The README and the picture leave out variants of cases.
+    """
     rows = find_rows(page.read_text())
     if rows:
         tables.write_section(page, 'machines', machines_table(rows))

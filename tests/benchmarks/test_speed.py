@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks import tables
 from benchmarks.speed import run as speed
-from benchmarks.speed.cases import CROSSQ, DDPG, DQN, PPO, PQN, SAC, SB3, SBX, TD3, TQC, TRPO, XAGENTS, Case
+from benchmarks.speed import summary
+from benchmarks.speed.cases import CLEANRL, CROSSQ, DDPG, DQN, PPO, PQN, SAC, SB3, SBX, TD3, TQC, TRPO, XAGENTS, Case
 from benchmarks.speed.tables import rates, render
 from benchmarks.workers import cleanrl_worker, sb3_worker, sbx_worker, xagents_worker
 from benchmarks.workers.flops import update_flops
@@ -112,6 +113,21 @@ def test_a_table_has_the_ratios_to_each_baseline():
     assert text.startswith(heading)
     assert cells(text, 'xagents')[2:6] == ['3.00', '', '1.50', '']
     assert cells(text, 'SBX')[2:6] == ['2.00', '', '', '']
+    # the median of the ratios of each repeat, not the ratio of the medians
+    row = summary.read_row('sac', 'A case', 'a CPU', text.replace('1.50', '1.60'))
+    assert (row.times, row.sbx, row.times_sbx) == (3.0, 2.0, '1.60')
+
+
+def test_summaries_leave_out_tables_without_stable_baselines3():
+    outcome = {label: {'results': [result(rate)], 'problem': None} for label, rate in (('CleanRL', 1), ('xagents', 5))}
+    case = Case('pqn', 'A case', 'speed', PQN, (CLEANRL, XAGENTS), baselines=(CLEANRL.label,))
+    assert summary.read_row('pqn', 'A case', 'a CPU', render(case, outcome, MACHINE, 'a command')) is None
+
+
+def test_the_readme_leaves_out_variants_of_cases():
+    rows = [summary.Row(name, '', '', '', '', 1.0, None, False) for name in ('td3-pendulum', 'td3-pendulum-8', 'td3')]
+    assert [row.case for row in summary.without_variants(rows[:2])] == ['td3-pendulum']
+    assert summary.without_variants(rows[1:2]) == rows[1:2]
 
 
 def test_libraries_are_measured_in_turn_and_a_failure_stops_only_its_row(tmp_path, monkeypatch):
