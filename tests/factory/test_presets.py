@@ -84,6 +84,8 @@ def test_a_distribution_selects_its_own_settings():
     assert quantile.name == 'CartPole-v1 quantile' and 'huber' not in quantile.options
     assert taken('dqn', '--env CartPole-v1 --distribution quantile')['n_quantiles'] == 10
     assert find_preset('dqn', 'CartPole-v1', {'distribution': 'categorical'}) == plain
+    categorical = taken('dqn', '--env CartPole-v1 --distribution categorical')
+    assert 'huber' not in categorical and categorical['lr'] == 0.0023, 'without what a given option excludes'
 
 
 @pytest.mark.parametrize('env', ['PongNoFrameskip-v4', 'ALE/Pong-v5', 'ale_py:ALE/Pong-v5', 'ALE/Tetris-v5'])

@@ -119,7 +119,21 @@ def add_suggested_options(
     else:
         left_out = {*NET_ONLY_OPTIONS, *entry.models} if 'net' in given else set()
     accepted = {name: value for name, value in accepted.items() if name not in left_out}
+    accepted = _without_conflicts(entry, given, accepted)
     return {**given, **accepted}, shlex.join(to_flags(accepted)) or 'nothing, all options were given'
+
+
+def _without_conflicts(entry: Entry, given: Mapping[str, Any], suggested: dict[str, Any]) -> dict[str, Any]:
+    """Return suggested options without those of the agent that cannot be used with the given ones."""
+    own, kept = entry.options_in('agent'), dict(suggested)
+    while True:
+        try:
+            entry.options.resolve({name: value for name, value in {**kept, **given}.items() if name in own})
+        except OptionError as error:
+            if error.name in kept and error.name not in given:
+                del kept[error.name]
+                continue
+        return kept
 
 
 def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
