@@ -4,8 +4,11 @@ import contextlib
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import xagents
+from tests.problems import Arbitrary
+from xagents.factory import make as make_module
 from xagents.options.errors import OptionError
 
 pytestmark = pytest.mark.usefixtures('small_agents')
@@ -81,3 +84,13 @@ def test_options_of_environments_that_are_made_already_are_refused(given, proble
         if problem is not None:
             stack.enter_context(pytest.raises(ValueError, match=problem))
         xagents.make('small', envs, seed=1, **given)
+
+
+@pytest.mark.parametrize(('side', 'expected'), [(10, [1]), (40, [])])
+def test_only_large_images_use_all_cores(side, expected, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(make_module, 'threads_in_use', lambda: 0)
+    monkeypatch.setattr(make_module, 'set_threads', chosen.append)
+    image = spaces.Box(0, 255, (side, side, 1), np.uint8)
+    xagents.make('pqn', lambda **_: Arbitrary(image, spaces.Discrete(2)), seed=1)
+    assert chosen == expected

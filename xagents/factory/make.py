@@ -52,6 +52,9 @@ COLLECTING_OPTIONS = (
     *('n_envs', 'vector', 'train_frequency', 'fragment_steps', 'buffer_max_size', 'buffer_initial_size'),
     *('noise', 'step_noise_coef', 'epsilon_start', 'epsilon_decay_steps', 'epsilon_ladder'),
 )
+# height and width from which convolutions use all cores; threads that wait for each other made updates of 10 x 10
+# images 8 times slower on a busy machine
+SIDE_FOR_ALL_CORES = 32
 UNEVALUATED = 'nothing is evaluated, and the last weights are saved'
 
 
@@ -418,8 +421,9 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     entry.agent.check_envs(envs, options)
     _check_batch_statistics(entry, descriptions)
     convolutional = any(_is_convolutional(network, envs) for network in descriptions)
-    if not convolutional and threads_in_use() == 0:
-        set_threads(1)  # fastest for dense networks on a CPU; convolutions use all cores
+    large = convolutional and min(envs.observation_space.shape[:2]) >= SIDE_FOR_ALL_CORES
+    if not large and threads_in_use() == 0:
+        set_threads(1)  # fastest for dense networks and small images on a CPU; other convolutions use all cores
     units, seed = entry.agent._units_for(envs, options), options.draw_seed()
     models = []
     with _dtype_policy(options.precision):
