@@ -183,8 +183,8 @@ class DQN(OffPolicy):
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return metrics and TD errors [B]."""
-        goal, noise = self.goal(batch), tf.convert_to_tensor(batch.noise)[0] if self.n_noise else None
-        inputs = with_noise(network_input(batch.observations), noise)
+        goal, noise = self.goal(batch), batch.noise if self.n_noise else None
+        inputs = with_noise(network_input(batch.observations), noise, 0)
         with tf.GradientTape() as tape:
             outputs = self.outputs(inputs)
             q = self.q_values(outputs)
@@ -256,8 +256,7 @@ class DQN(OffPolicy):
     def next_actions(self, observations: tf.Tensor, values: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
         """Return the best actions [B] by the target network's `values` [B, n]; with `double`, by the online network."""
         if self.options.double:
-            inputs = with_noise(observations, None if noise is None else noise[1])
-            values = self.q_values(self.outputs(inputs, training=False))
+            values = self.q_values(self.outputs(with_noise(observations, noise, 1), training=False))
         return tf.argmax(values, 1)
 
     def munchausen_bonus(self, observations: tf.Tensor, actions: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
@@ -269,7 +268,7 @@ class DQN(OffPolicy):
 
     def target_outputs(self, observations: tf.Tensor, noise: tf.Tensor | None) -> list[tf.Tensor]:
         """Return the outputs of the target network with the first of `noise` [2, 1, M]."""
-        return self.target(with_noise(observations, None if noise is None else noise[0]))
+        return self.target(with_noise(observations, noise, 0))
 
     def outputs(self, observations: Any, training: bool = True) -> list[tf.Tensor]:
         """Return the network's outputs in float32 for observations, or [observations, noise] of a noisy network."""
@@ -286,9 +285,9 @@ class DQN(OffPolicy):
         return {**super().parts(), 'target': self.target}
 
 
-def with_noise(observations: tf.Tensor, noise: tf.Tensor | None) -> Any:
-    """Return the input of the network: observations, or [observations, noise]."""
-    return observations if noise is None else [observations, noise]
+def with_noise(observations: tf.Tensor, noise: Any, index: int) -> Any:
+    """Return the input of a network: observations [B, *D], or [observations, noise[index]] for `noise` [n, 1, M]."""
+    return observations if noise is None else [observations, noise[index]]
 
 
 def overestimates(q: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:

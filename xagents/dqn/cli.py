@@ -41,7 +41,7 @@ class DQNOptions(OffPolicyOptions):
         'huber': (False, True),
     }
 
-    forms: ClassVar = ('distribution', 'n_quantiles', 'n_atoms', 'value_min', 'value_max', 'noisy')
+    forms: ClassVar = ('distribution', *(name for names in _FORM_OPTIONS.values() for name in names), 'noisy')
 
     model: str | None = network_file('.cfg file of the network; the default depends on the environment')
     double: bool = choice(False, 'choose the next action of the target with the online network (double DQN)')

@@ -86,8 +86,8 @@ def read_weights(paths: Sequence[str], agent: LearningAgent) -> None:
     saved_agent = record.get('agent', agent.id)
     own = saved_agent == agent.id
     for name in agent.options.forms if own else ():
-        trained, value = record.get('options', {}).get(name, getattr(agent.options, name)), getattr(agent.options, name)
-        if trained != value:
+        value = getattr(agent.options, name)
+        if (trained := record.get('options', {}).get(name, value)) != value:
             raise OptionError(name, f'got {value} with {paths[0]}, which was trained with {trained}')
     weight_files.read_weight_files(paths, agent.output_models, optimizers=own)
     load_parts(agent, arrays if own else {n: x for n, x in arrays.items() if n.startswith(SHARED_PREFIX)})
