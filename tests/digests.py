@@ -99,9 +99,26 @@ CASES = {
     'dqn-overlap-normal': {**DISCRETE, **OVERLAP, **NORMAL, 'prioritized': True, 'schedule_steps': 1280},
     'ddpg': {**CONTINUOUS, 'noise': 'ornstein-uhlenbeck'},
     'ddpg-overlap': {**CONTINUOUS, **OVERLAP, **NORMAL, 'noise': 'ornstein-uhlenbeck'},
+    'dqn-quantile': {**DISCRETE, 'distribution': 'quantile', 'noisy': True},
+    'pqn': {**ON_POLICY, 'net': [32]},
+    'sac': {**CONTINUOUS, 'prioritized': True},
+    'sac-sde': {**CONTINUOUS, **NORMAL, 'sde': True},
+    'tqc': {**CONTINUOUS, 'n_step': 2},
+    'crossq': CONTINUOUS,
     'td3': {**CONTINUOUS, **NORMAL},
     'td3-overlap': {**CONTINUOUS, **OVERLAP},
 }
+TEAM_PPO = {'agent': 'ppo', 'n_steps': 16, 'normalize_obs': True, 'normalize_reward': True}
+TEAM_TD3 = {'agent': 'td3', 'fragment_steps': 16, 'buffer_max_size': 400, 'learning_starts': 100}
+TEAM_TD3 |= {'buffer_batch_size': 8, 'train_frequency': 24, 'gradient_steps': 1}
+TEAM = {'env': 'pettingzoo:tests.team_problems:Unlike', 'n_envs': 3, 'net': [8], 'steps': 600}
+TEAM_POLICIES = {'walkers': {**TEAM_PPO, 'agents': 'a_*'}, 'last': {**TEAM_TD3, 'agents': 'z'}}
+CASES['ppo-eval-async'] = {**CASES['ppo'], 'eval_async': True}
+CASES['team'] = {**TEAM, 'policies': TEAM_POLICIES, 'eval_frequency': 400, 'eval_episodes': 2}
+SEARCHED = {'lr': [1e-4, 1e-2], 'n_steps': [16, 32], 'n_envs': 4, 'net': [8], 'seed': 3, 'quiet': True}
+# commands that train in processes of their own, for one and for two of them
+SEARCHES = {'tune': {'n_trials': 4, 'trial_steps': 1024, 'warmup_trials': 1}, 'population': {'population': 3}}
+SEARCHES['population'] |= {'trial_steps': 1024, 'exploit_steps': 512}
 QUICK = ('ppo-loop',)
 
 
@@ -172,10 +189,32 @@ def of_case(name, folder):
                 found_here['stochastic'] = of_record(agent.evaluate(3, stochastic=True, seed=5))
         return found_here
 
-    agent_id = name.partition('-')[0]
-    found['N'] = run(xagents.make(agent_id, env, run_dir=str(folder / 'a'), **options), folder / 'a', steps)
+    agent_id, policies = name.partition('-')[0], options.pop('policies', {})
+
+    def make(folder):
+        if policies:
+            return xagents.team(env, run_dir=str(folder), **policies, **options)
+        return xagents.make(agent_id, env, run_dir=str(folder), **options)
+
+    found['N'] = run(make(folder / 'a'), folder / 'a', steps)
     found['N+N'] = run(xagents.resume(folder / 'a'), folder / 'a', 2 * steps)
-    found['2N'] = run(xagents.make(agent_id, env, run_dir=str(folder / 'b'), **options), folder / 'b', 2 * steps)
+    found['2N'] = run(make(folder / 'b'), folder / 'b', 2 * steps)
+    return found
+
+
+def of_search(name, folder):
+    """Return the digests of a study, or of a population, by the number of its worker processes."""
+    found = {}
+    for jobs in (1, 2):
+        options = {**SEARCHED, **SEARCHES[name], 'n_jobs': jobs}
+        if name == 'tune':
+            # a sampler that ignores results, because two processes report them in any order
+            trials = xagents.tune('ppo', 'CartPole-v1', sampler='random', pruner='none', **options).trials
+            values = [[trial.number, trial.params, trial.value, trial.state.name] for trial in trials]
+            found[str(jobs)] = of_record(values)
+            continue
+        best = Path(xagents.evolve('ppo', 'CartPole-v1', out=str(folder / str(jobs)), **options))
+        found[str(jobs)] = {'best': best.resolve().name, **of_run(best)}
     return found
 
 
@@ -226,15 +265,17 @@ def main():
     os.environ['COLUMNS'] = '100'  # of help pages
     if typed.compare:
         sys.exit(bool(compare(*typed.compare)))
-    names = QUICK if typed.quick else typed.only or [*CASES, 'pages']
+    names = QUICK if typed.quick else typed.only or [*CASES, *SEARCHES, 'pages']
     found = {}
     for name in names:
         if name == 'pages':
             found[name] = of_pages()
             continue
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = of_case(name, Path(folder))
-        case = found[name]
+            found[name] = case = (of_search if name in SEARCHES else of_case)(name, Path(folder))
+        if name in SEARCHES:
+            print(name, 'same with two processes' if case['1'] == case['2'] else 'one and two processes differ')
+            continue
         print(name, 'exact' if case['N+N'] == case['2N'] else 'RESUME DIFFERS', flush=True)
     text = json.dumps(found, indent=1)
     if typed.out:
