@@ -40,10 +40,10 @@ from benchmarks.processes import Failed, Process, last_line, module
 from xagents.explorers.fragments import parse_fragment
 from xagents.explorers.frames import Frame, FrameDecoder, FrameType, frames_of
 from xagents.explorers.keys import read_key
-from xagents.explorers.local_launcher import ONE_THREAD
 from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
 from xagents.explorers.rollout_worker import RolloutWorker
 from xagents.explorers.transport import MACHINE, METHOD, SERVICE, TOKEN, Channel
+from xagents.processes.child_process import ONE_THREAD
 from xagents.version import __version__
 
 # ------------------------------------------------------------------------------------------------------ wrong messages

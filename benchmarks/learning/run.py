@@ -20,7 +20,7 @@ from benchmarks.processes import THREADS, Failed, Process, last_line, module
 from benchmarks.venvs import CACHE
 from xagents import __version__
 from xagents.factory.presets import SCORES
-from xagents.system.parent_exit import FOLLOW_PARENT_VARIABLE
+from xagents.processes.parent_exit import FOLLOW_PARENT_VARIABLE
 
 EPISODES = 100
 HEADING = ['', 'environment', 'steps', 'each seed', 'median', 'asked', 'goal', 'reached', 'minutes a seed']

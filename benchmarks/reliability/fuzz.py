@@ -220,7 +220,7 @@ def stopped_before_the_work(*earlier: str, seconds: float = SECONDS_A_LINE) -> I
     functions = (
         'runs.training.fit',
         'cli.grid.run_all',
-        'tuning.process_pool.ProcessPool.__init__',
+        'processes.process_pool.ProcessPool.__init__',
         'export.write.export',
     )
     before = signal.signal(signal.SIGALRM, hang)

@@ -17,7 +17,7 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     import xagents
     from xagents.checkpoints.status import is_locked, is_run, read_status
-    from xagents.system.parent_exit import exit_with_parent
+    from xagents.processes.parent_exit import exit_with_parent
     from xagents.system.threads import set_threads
 
     exit_with_parent()

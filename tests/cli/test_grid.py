@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tests.cli.test_cli_runs import ENVIRONMENT, ROOT
 from tests.commands import execute
 from xagents.checkpoints.status import read_status, take_lock
-from xagents.cli import grid_processes
 from xagents.cli.grid import LONGEST_NAME, run_names
-from xagents.cli.grid_processes import run_all
+from xagents.cli.grid_processes import OutputPrinter, run_all
 from xagents.config.configuration import read_config_file
+from xagents.processes.process_pool import ProcessPool
 
 POSIX = pytest.mark.skipif(os.name != 'posix', reason='signals')
 
@@ -28,7 +28,7 @@ POSIX = pytest.mark.skipif(os.name != 'posix', reason='signals')
 STAND_IN = f"""
 import importlib.util, json, os, pathlib, signal, socket, sys, time
 
-spec = importlib.util.spec_from_file_location('parent_exit', {str(ROOT / 'xagents/system/parent_exit.py')!r})
+spec = importlib.util.spec_from_file_location('parent_exit', {str(ROOT / 'xagents/processes/parent_exit.py')!r})
 parent_exit = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(parent_exit)
 parent_exit.exit_with_parent()
@@ -100,14 +100,15 @@ def started(stand_in, monkeypatch):
         then = staticmethod(lambda: None)
 
     started = Started()
-    start = grid_processes.GridProcess.__init__
+    start = ProcessPool.start
 
     def kept(self, *arguments):
-        start(self, *arguments)
-        started.append(self._process)
+        process = start(self, *arguments)
+        started.append(process._process)
         started.then()
+        return process
 
-    monkeypatch.setattr(grid_processes.GridProcess, '__init__', kept)
+    monkeypatch.setattr(ProcessPool, 'start', kept)
     return started
 
 
@@ -353,7 +354,7 @@ def test_a_signal_reaches_every_run_once_and_the_command_says_how_to_go_on(numbe
 @POSIX
 def test_a_signal_that_comes_while_a_run_is_started_reaches_it(started):
     started.then = lambda: os.kill(os.getpid(), signal.SIGINT)
-    ended = run_all({name: ['train', '--seed', '0', '--run-dir', name] for name in 'ab'}, 1)
+    ended = run_all({name: ['train', '--seed', '0', '--run-dir', name] for name in 'ab'}, 1, list)
     assert (ended.signal, ended.not_started) == (signal.SIGINT, ['b'])
     assert ended.codes['a'] != 0, 'without the interruption it would have finished'
 
@@ -376,14 +377,16 @@ def test_no_run_is_left_behind_by_an_error_of_the_parent(started, monkeypatch):
         if line == 'ready':
             raise BrokenPipeError
 
-    monkeypatch.setattr(grid_processes.OutputPrinter, 'print_line', broken)
+    monkeypatch.setattr(OutputPrinter, 'print_line', broken)
     with pytest.raises(BrokenPipeError):
-        run_all({name: ['train', '--seed', seed, '--run-dir', name] for name, seed in zip('ab', '89', strict=True)}, 2)
+        run_all(
+            {name: ['train', '--seed', seed, '--run-dir', name] for name, seed in zip('ab', '89', strict=True)}, 2, list
+        )
     assert gone(children, 1)
 
 
 def test_a_process_that_follows_nobody_reads_no_input(monkeypatch):
-    from xagents.system import parent_exit
+    from xagents.processes import parent_exit
 
     monkeypatch.delenv(parent_exit.FOLLOW_PARENT_VARIABLE, raising=False)
     monkeypatch.setattr(parent_exit.threading, 'Thread', lambda **_: pytest.fail('a thread was started'))

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,13 @@ import xagents
 from tests.commands import execute
 from xagents.checkpoints.run_directory import copy_run
 from xagents.options.errors import OptionError
+from xagents.processes import launch
+from xagents.processes.child_process import ManagedProcess
+from xagents.processes.serving import answer
 from xagents.reports.population_files import lock_population, read_population
-from xagents.tuning import process_pool
 from xagents.tuning.evolution import Evolution, Member, exploit, perturbed_value
 from xagents.tuning.search import Bounds, Choices
-from xagents.tuning.worker import TrialWorker
+from xagents.tuning.worker import HANDLERS
 
 SCORES = st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6), st.just(math.nan)), min_size=2, max_size=20)
 
@@ -99,29 +102,28 @@ FLAGS = '--n-envs 4 --n-steps 16 --net 8 --lr 1e-5 1e-1 --seed 3 '
 FLAGS += '--population 4 --exploit-steps 400 --trial-steps 1200 --exploit 0.25'
 
 
-class WorkerHere:
+class WorkerHere(ManagedProcess):
     """Stands for a worker process, and does its jobs in this process."""
 
-    def __init__(self, answers, threads, silent):
-        self.job, self.n_done, self.ready = None, 0, False
-        self.worker, self.write, self.flush = TrialWorker(self, None), lambda line: answers.put((self, line)), list
-        self.worker.send(kind='ready')
+    code = 0
 
-    def start(self, kind, job):
-        self.job = job
-        sent = type(job)(**json.loads(json.dumps(dataclasses.asdict(job))))
-        (self.worker.check if kind == 'check' else self.worker.run)(sent)
+    def __init__(self, arguments, output, *_):
+        self.say = lambda **message: output((self, json.dumps(message)))
+        self.say(kind='ready')
 
-    def end(self): ...
+    def write(self, line):
+        answer(types.SimpleNamespace(send=self.say), HANDLERS, json.loads(line))
 
-    request_exit = end
+    def end(self, *_): ...
+
+    request_exit = send_signal = end
 
 
 @pytest.fixture(scope='module', autouse=True)
 def here(small_agents):
     """Let members train in this process: no other knows these agents."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process_pool, 'WorkerProcess', WorkerHere)
+        patch.setattr(launch, 'ChildProcess', WorkerHere)
         patch.setattr('keras.backend.clear_session', lambda: None)  # what frees memory takes a second a member
         patch.setattr('gc.collect', lambda: None)
         yield

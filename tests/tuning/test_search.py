@@ -13,9 +13,9 @@ from xagents.factory.presets import list_presets
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
+from xagents.processes.process_pool import ProcessPool
 from xagents.registry.agents import agents, find_agent
 from xagents.tuning.plan import known_options, plan
-from xagents.tuning.process_pool import ProcessPool
 from xagents.tuning.search import Bounds, Choices, default_ranges, split_searched
 from xagents.tuning.tune import tune
 

@@ -21,11 +21,11 @@ from xagents.cli.commands import find_command
 from xagents.cli.resolve import best_of_study
 from xagents.config.configuration import read_config_file
 from xagents.options.declaration import declared_options
+from xagents.processes.process_pool import ProcessPool
 from xagents.registry.agents import find_agent
 from xagents.tuning import studies
 from xagents.tuning import tune as tuning
-from xagents.tuning.plan import plan
-from xagents.tuning.process_pool import ProcessPool
+from xagents.tuning.plan import TuningError, plan
 from xagents.tuning.report import train_command
 from xagents.tuning.storages import open_storage
 
@@ -105,9 +105,9 @@ def real_worker(tmp_path_factory):
     (folder / 'plain.py').write_text(MODULE)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        pool = ProcessPool(1, None, True)
+        pool = ProcessPool(['xagents.tuning.worker', '1'], 1, max_jobs=50, error=TuningError)
         yield pool
-    pool.end()
+    pool.close()
 
 
 @pytest.fixture
@@ -118,11 +118,11 @@ def in_real_worker(real_worker, monkeypatch):
         (worker,) = real_worker.processes
         worker.job = None
         if worker.ready:
-            real_worker._answers.put((worker, '{"kind": "ready"}'))
+            real_worker._output.put((worker, '{"kind": "ready"}'))
         return real_worker
 
     monkeypatch.setattr(tuning, 'ProcessPool', again)
-    monkeypatch.setattr(real_worker, 'end', lambda: None)
+    monkeypatch.setattr(real_worker, 'close', lambda: None)
 
 
 def test_a_study_of_two_tiny_trials(in_real_worker, work, capsys):

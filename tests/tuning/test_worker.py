@@ -1,22 +1,22 @@
 """A worker of `xagents tune`: what a trial reports and is worth, its paths, its answers, and its end."""
 
 import contextlib
+import dataclasses
 import json
 import math
-import queue
 import subprocess
 import sys
 import time
 import types
-from io import StringIO
 
 import pytest
 
 from xagents.options.errors import OptionError
+from xagents.processes.serving import answer
 from xagents.tuning import temporary_agents
-from xagents.tuning.worker import REPORTS, TrialJob, TrialPruned, TrialWorker, run_trial
+from xagents.tuning.worker import HANDLERS, REPORTS, TrialJob, TrialPruned, run_trial
 
-COMMAND = [sys.executable, '-P', '-m', 'xagents.tuning.worker']
+COMMAND = [sys.executable, '-P', '-m', 'xagents.tuning.worker', '1']
 
 
 class Agent:
@@ -40,8 +40,8 @@ class Agent:
 
     def begin(self, max_steps):
         self.calls.append(('prepared', max_steps))
-        if 'refuses' in self.options:
-            raise self.options['refuses']
+        if self.calls.refuses is not None:
+            raise self.calls.refuses
         return self
 
     def schedule_notices(self):
@@ -55,10 +55,16 @@ class Agent:
         self.calls.append(('closed', self.options.get('seed')))
 
 
+class Calls(list):
+    """What is asked of agents; `refuses` is the error of their preparation."""
+
+    refuses = None
+
+
 @pytest.fixture
 def calls(monkeypatch):
     """What is asked of stand-ins for agents; TensorFlow is not there."""
-    said = []
+    said = Calls()
 
     def make(agent_id, env, **options):
         said.append(('made', agent_id, env, options))
@@ -177,33 +183,44 @@ def test_an_agent_is_made_of_the_options_with_the_seed_and_paths_of_its_own(call
 # answers
 
 
-def answers_of(do, *prunes):
-    """What a worker answers while it does something, where the parent says so many times whether to prune."""
-    lines, answers = queue.Queue(), StringIO()
-    for prune in prunes:
-        lines.put({'prune': prune})
-    do(TrialWorker(answers, lines))
-    assert lines.empty()
-    return [json.loads(line) for line in answers.getvalue().splitlines()]
+class Parent:
+    """A parent that says a few times whether to prune, and keeps the answers."""
+
+    def __init__(self, prunes):
+        self.prunes, self.answers = list(prunes), []
+
+    def send(self, **message):
+        self.answers.append(json.loads(json.dumps(message)))
+
+    def receive(self):
+        return {'prune': self.prunes.pop(0)}
+
+
+def answers_of(kind, job, *prunes):
+    """Return the answers of a worker to a request, if the parent says so many times whether to prune."""
+    parent = Parent(prunes)
+    answer(parent, HANDLERS, {'kind': kind, **json.loads(json.dumps(dataclasses.asdict(job)))})
+    assert not parent.prunes
+    return parent.answers
 
 
 def test_reports_are_answered_one_by_one_until_the_parent_stops_the_trial(calls):
-    said = answers_of(lambda worker: worker.run(job(blind=100)), *[False] * REPORTS)
+    said = answers_of('trial', job(blind=100), *[False] * REPORTS)
     assert [answer['kind'] for answer in said] == ['report'] * REPORTS + ['done']
     # a mean that is no number is none on the line
     assert [answer['value'] for answer in said] == [None] * 9 + [10.0 * part for part in range(10, 21)] + [200.0]
     assert [answer['part'] for answer in said[:-1]] == list(range(1, 21))
-    said = answers_of(lambda worker: worker.run(job()), False, True)
+    said = answers_of('trial', job(), False, True)
     assert [answer['kind'] for answer in said] == ['report', 'report', 'pruned']
 
 
 def test_a_check_prepares_a_run_and_trains_nothing(calls):
-    assert answers_of(lambda worker: worker.check(job())) == [{'kind': 'checked', 'notices': ['a notice']}]
+    assert answers_of('check', job()) == [{'kind': 'checked', 'notices': ['a notice']}]
     assert calls[1:] == [('prepared', 200), ('closed', 5), ('cleared',), ('collected',)]
 
 
 @pytest.mark.parametrize(
-    ('error', 'answer'),
+    ('error', 'expected'),
     [
         (OptionError('env', 'got x'), {'kind': 'refused', 'name': 'env', 'reason': 'got x'}),
         (ValueError('a\n b'), {'kind': 'refused', 'name': '', 'reason': 'a b'}),
@@ -211,8 +228,9 @@ def test_a_check_prepares_a_run_and_trains_nothing(calls):
         (ZeroDivisionError('oh'), {'kind': 'broken', 'reason': 'ZeroDivisionError: oh'}),
     ],
 )
-def test_a_check_says_whose_mistake_it_is(error, answer, calls):
-    assert answers_of(lambda worker: worker.check(job(refuses=error))) == [answer]
+def test_a_check_says_whose_mistake_it_is(error, expected, calls):
+    calls.refuses = error
+    assert answers_of('check', job()) == [expected]
     assert calls[-3:-1] == [('closed', 5), ('cleared',)]
 
 
@@ -235,7 +253,6 @@ def tell(process, **message):
 
 def test_a_worker_has_one_thread_and_ends_at_once_with_its_parent_in_the_midst_of_a_trial(process, tmp_path):
     options = {'env': 'Any-v0', 'env_kwargs': {'hangs': str(tmp_path / 'hangs')}}
-    tell(process, threads=None)
     # whatever is printed does not get between the answers
     assert json.loads(process.stdout.readline()) == {'kind': 'ready'}
     assert process.stderr.readline() == 'threads 1\n'

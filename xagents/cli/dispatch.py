@@ -22,10 +22,10 @@ from xagents.config.configuration import agents_with_option
 from xagents.options.declaration import Option, declared_options
 from xagents.options.errors import InputError, OptionError, format_value
 from xagents.options.foreign_names import command_hint, foreign_hint, option_hint
+from xagents.processes.parent_exit import exit_with_parent
 from xagents.registry.agents import agent_names, agents, find_agent
 from xagents.system import compilation_cache
 from xagents.system.modules import import_modules
-from xagents.system.parent_exit import exit_with_parent
 from xagents.system.startup import prepare_exit, prepare_process, replace_unencodable_characters
 from xagents.system.versions import versions
 from xagents.tuning.storages import mask_password

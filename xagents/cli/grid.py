@@ -22,6 +22,7 @@ from xagents.config.configuration import read_config_file, to_yaml
 from xagents.factory.defaults import resolve_grid_point
 from xagents.options.declaration import to_flags
 from xagents.options.errors import InputError, OptionError, format_value
+from xagents.processes.launch import check_launch, open_launch
 from xagents.reports.runs_page import runs_page
 from xagents.system.file_names import GROUP, LOCK
 from xagents.system.files import atomic_write
@@ -65,8 +66,7 @@ class RunGroup:
         points = [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
         runs = {}
         for name, point in zip(run_names(points), points, strict=True):
-            options = {k: v for k, v in {**self.options, **point}.items() if k not in COMMAND_OPTIONS}
-            options = resolve_grid_point(self.agent_id, options)
+            options = resolve_grid_point(self.agent_id, own_options({**self.options, **point}))
             if 'monitor_session' in options and 'monitor_session' not in point:
                 options['monitor_session'] += f' {name}'
             runs[name] = {**options, 'run_dir': os.path.join(self.folder, name)}
@@ -74,7 +74,7 @@ class RunGroup:
 
     def write(self, command: str) -> None:
         """Write the options and the command line to the group's file."""
-        options = {name: value for name, value in self.options.items() if name not in COMMAND_OPTIONS}
+        options = own_options(self.options)
         started = datetime.datetime.now().astimezone().isoformat(timespec='seconds')
         text = to_yaml(self.agent_id, {**options, **self.grid}, {'command': command, 'started': started})
         with atomic_write(Path(self.folder) / GROUP) as temporary:
@@ -105,6 +105,17 @@ def _label(value: Any) -> str:
     return UNSAFE.sub('-', str(value).replace(',', '-')) or '-'
 
 
+def cluster_of(options: Mapping[str, Any]) -> str | None:
+    """Return where the runs of a grid are started. With `explorers`, `cluster` concerns the explorers of each run."""
+    return None if options.get('explorers') else options.get('cluster')
+
+
+def own_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the runs of a grid, without those of the command."""
+    command = {*COMMAND_OPTIONS, *(('cluster',) if cluster_of(options) else ())}
+    return {name: value for name, value in options.items() if name not in command}
+
+
 def start_group(group: RunGroup, jobs: int, command: str) -> None:
     """Start all runs of a grid.
 
@@ -124,8 +135,9 @@ def start_group(group: RunGroup, jobs: int, command: str) -> None:
         if name in given:
             expected = 'expected no path: every run of a grid uses its own directory'
             raise OptionError(name, f'got {format_value(given[name])}, {expected}')
-    runs = {name: to_flags(_with_threads(options, jobs)) for name, options in group.runs().items()}
-    words = {name: ['train', group.agent_id, *flags] for name, flags in runs.items()}
+    runs = group.runs()
+    words = {name: _command(group, own, {}, jobs) for name, own in runs.items()}
+    check_launch(cluster_of(group.options))
     check_new_run_directory(group.folder)
     path = Path(group.folder)
     # the innermost comes first
@@ -134,7 +146,7 @@ def start_group(group: RunGroup, jobs: int, command: str) -> None:
     with _group_lock(group.folder):
         check_new_run_directory(group.folder)  # another command may have created it since
         group.write(command)
-        result = run_all(words, jobs, bool(group.options.get('quiet')), _as_json(group.options))
+        result = _run_all(words, group, runs, {}, jobs)
         if result.refused:
             for name in (GROUP, LOCK):
                 (path / name).unlink(missing_ok=True)
@@ -156,20 +168,45 @@ def resume_group(group: RunGroup, given: Mapping[str, Any], jobs: int) -> None:
         SystemExit: with code 1 if runs failed, with code 143 after a SIGTERM.
         KeyboardInterrupt: after a Ctrl-C.
     """
-    options = {**group.options, **given}
-    words = {}
+    options, runs = {**group.options, **given}, group.runs()
+    check_launch(cluster_of(options))
     with _group_lock(group.folder):
-        for name, own in group.runs().items():
-            folder = own['run_dir']
-            if not is_run(folder):
-                words[name] = ['train', group.agent_id, *to_flags(_with_threads({**own, **given}, jobs))]
-            elif _should_resume(name, folder, given, options):
-                words[name] = ['train', '--resume', folder, *to_flags(_with_threads(given, jobs))]
-        result = run_all(words, jobs, bool(options.get('quiet')), _as_json(options)) if words else None
+        words = {
+            name: _command(group, own, given, jobs)
+            for name, own in runs.items()
+            if not is_run(own['run_dir']) or _should_resume(name, own['run_dir'], given, options)
+        }
+        result = _run_all(words, group, runs, given, jobs) if words else None
     if result is None:
         line = f'No run of {group.folder} can be resumed; finished runs can, with a larger --max-steps'
         return _say(line, options)
     _conclude(group.folder, result, jobs, options)
+
+
+def _command(group: RunGroup, own: Mapping[str, Any], given: Mapping[str, Any], jobs: int) -> list[str]:
+    """Return the words after `xagents` that start a run, or that resume it if its directory contains it."""
+    if cluster_of({**group.options, **given}):
+        given = {name: value for name, value in given.items() if name != 'cluster'}
+    if is_run(own['run_dir']):
+        return ['train', '--resume', own['run_dir'], *to_flags(_with_threads(given, jobs))]
+    return ['train', group.agent_id, *to_flags(_with_threads({**own, **given}, jobs))]
+
+
+def _run_all(
+    words: Mapping[str, list[str]],
+    group: RunGroup,
+    runs: Mapping[str, Mapping[str, Any]],
+    given: Mapping[str, Any],
+    jobs: int,
+) -> GridResult:
+    """Run the commands of a group where `--cluster` says; see `run_all`."""
+    options = {**group.options, **given}
+
+    def resume_command(name: str) -> list[str]:
+        return _command(group, runs[name], given, jobs)
+
+    with open_launch(cluster_of(options), options.get('threads')) as launch:
+        return run_all(words, jobs, resume_command, bool(options.get('quiet')), _as_json(options), launch)
 
 
 @contextlib.contextmanager

@@ -1,29 +1,31 @@
 """Processes of the runs of a grid, a few in parallel. Their output is printed with the names of the runs.
 
 Each process is an `xagents train` in its own session, so that a Ctrl-C in the terminal reaches only the parent. The
-parent forwards the signal. If the parent dies, a child saves and ends, because its standard input ends. No process
-outlives the command.
+parent sends it the signal. If the parent dies, a child saves and ends, because its standard input ends. No process
+outlives the command. A run whose machine was lost (with Ray) is resumed on another one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import queue
 import shlex
 import subprocess
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
 from rich.console import Console
 
 from xagents.cli.run_table import WRONG_INPUT, RunTable
 from xagents.logs.console import FORMAT_VARIABLE
 from xagents.logs.live_table import is_live_terminal
-from xagents.system.child_process import ChildProcess, OutputQueue
+from xagents.processes.launch import MACHINE_LOST, Launch, launch_here
+from xagents.processes.parent_exit import FOLLOW_PARENT_VARIABLE, SECONDS_TO_END
+from xagents.processes.process_pool import ProcessPool
 from xagents.system.interruption import handle_signals
-from xagents.system.parent_exit import FOLLOW_PARENT_VARIABLE, SECONDS_TO_END
 
 
 @dataclass
@@ -56,33 +58,9 @@ class GridResult:
         return self.signal is None and not self.refused
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Count a signal, which `forward_signals` sends to every run."""
+        """Count a signal, which `run_all` sends to every run."""
         self.signal = self.signal or number
         self.signals += 1
-
-
-class GridProcess(ChildProcess):
-    """The process of one run.
-
-    Args:
-        name: name of the run.
-        arguments: words after `xagents`.
-        output: queue for the lines of the process.
-        as_json: whether the process prints JSON, also without `--log-format json`.
-    """
-
-    def __init__(self, name: str, arguments: list[str], output: OutputQueue, as_json: bool = False):
-        self.name = name
-        self._signals = 0
-        variables = {FORMAT_VARIABLE: '1'} if as_json else {}
-        variables |= {'PYTHONUNBUFFERED': '1', 'PYTHONIOENCODING': 'utf-8:replace', FOLLOW_PARENT_VARIABLE: '1'}
-        super().__init__(['xagents', *arguments], output.put, SECONDS_TO_END, subprocess.STDOUT, **variables)
-
-    def forward_signals(self, result: GridResult) -> None:
-        """Send missing signals to the process. The first saves and ends the run, a second ends it at once."""
-        while result.signal is not None and self._signals < result.signals:
-            self._signals += 1
-            self.send_signal(result.signal)
 
 
 class OutputPrinter:
@@ -149,7 +127,14 @@ def _as_object(name: str, line: str) -> str:
     return json.dumps({'run': name, **(record if isinstance(record, dict) else {'line': line})})
 
 
-def run_all(commands: Mapping[str, list[str]], jobs: int, quiet: bool = False, as_json: bool = False) -> GridResult:
+def run_all(
+    commands: Mapping[str, list[str]],
+    jobs: int,
+    resume_command: Callable[[str], list[str]],
+    quiet: bool = False,
+    as_json: bool = False,
+    launch: Launch = launch_here,
+) -> GridResult:
     """Run commands in parallel. Show a live table on a terminal, else print their lines with the names of the runs.
 
     No command starts after a signal, or if the first commands to end refuse their input.
@@ -157,8 +142,10 @@ def run_all(commands: Mapping[str, list[str]], jobs: int, quiet: bool = False, a
     Args:
         commands: words after `xagents`, by the name of the run.
         jobs: number of parallel commands.
+        resume_command: returns the words that resume a run whose machine was lost.
         quiet: whether to print only the output of the runs.
         as_json: whether the lines are JSON objects, to which the name is added.
+        launch: starts the processes.
 
     Returns:
         The exit codes and last lines of the runs.
@@ -167,29 +154,36 @@ def run_all(commands: Mapping[str, list[str]], jobs: int, quiet: bool = False, a
     width = max(map(len, commands))
     lines: RunTable | OutputPrinter = RunTable(commands) if table else OutputPrinter(width, quiet, as_json)
     result = GridResult(last=lines.last, not_started=list(commands))
-    running: list[GridProcess] = []
-    output: OutputQueue = queue.Queue()
-    with handle_signals(result.on_signal):
+    words, signals = dict(commands), Counter[int]()
+    variables = {FORMAT_VARIABLE: '1'} if table else {}
+    variables |= {'PYTHONUNBUFFERED': '1', 'PYTHONIOENCODING': 'utf-8:replace', FOLLOW_PARENT_VARIABLE: '1'}
+    how: dict[str, Any] = {'seconds_to_end': SECONDS_TO_END, 'stderr': subprocess.STDOUT, 'variables': variables}
+    pool = ProcessPool(['xagents'], launch=launch, **how)
+    with handle_signals(result.on_signal), contextlib.closing(pool):
         try:
-            while running or (result.not_started and result.may_start_more):
-                while result.not_started and len(running) < jobs and result.may_start_more:
+            while pool.processes or (result.not_started and result.may_start_more):
+                while result.not_started and len(pool.processes) < jobs and result.may_start_more:
                     name = result.not_started.pop(0)
-                    lines.started(name, shlex.join(['xagents', *commands[name]]))
-                    running.append(GridProcess(name, commands[name], output, table))
-                for child in running:
-                    child.forward_signals(result)
-                with contextlib.suppress(queue.Empty):
-                    child, line = output.get(timeout=0.1)
-                    if line is not None:
-                        lines.print_line(child.name, line)
-                        continue
-                    running.remove(child)
-                    result.codes[child.name] = child.code
-                    lines.ended(child.name, child.code)
+                    lines.started(name, shlex.join(['xagents', *words[name]]))
+                    pool.start_job(name, *words[name])
+                for process in pool.processes:
+                    # the first signal saves and ends a run, a second ends it at once
+                    while result.signal is not None and signals[id(process)] < result.signals:
+                        signals[id(process)] += 1
+                        process.send_signal(result.signal)
+                if (received := pool.receive_line(0.1)) is None:
+                    continue
+                process, line = received
+                if line is not None:
+                    lines.print_line(process.job, line)
+                    continue
+                pool.remove_ended(process)
+                if process.code == MACHINE_LOST and result.signal is None:
+                    words[process.job] = resume_command(process.job)
+                    result.not_started.insert(0, process.job)
+                    continue
+                result.codes[process.job] = process.code
+                lines.ended(process.job, process.code)
         finally:
-            for child in running:
-                child.request_exit()
-            for child in running:
-                child.end()
             lines.close(interrupted=result.signal is not None)
     return result

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import queue
 import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from xagents.collecting.policy_files import PolicyData, write_policy
 from xagents.evaluation.process import ENVIRONMENTS_FILE, policy_paths
-from xagents.explorers.local_launcher import ONE_THREAD
-from xagents.system.child_process import ChildProcess, OutputQueue, last_line
+from xagents.processes.child_process import ONE_THREAD, ManagedProcess
+from xagents.processes.process_pool import ProcessMessage, ProcessPool
 from xagents.system.interruption import Interruption
 
 SECONDS_TO_END = 2.0
@@ -43,17 +40,12 @@ class EvaluationProcess:
     def __init__(self, environments: bytes, say: Callable[[str], Any]):
         self._say = say
         self._folder = Path(tempfile.mkdtemp(prefix='xagents-'))
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self._messages: OutputQueue = queue.Queue()
         self._requests: deque[EvaluationRequest] = deque()  # without an answer
         self._results: deque[dict[str, float]] = deque()
         self._n_requests = self._deaths = 0
         (self._folder / ENVIRONMENTS_FILE).write_bytes(environments)
-        self._process = self._start_process()
-
-    def _start_process(self) -> ChildProcess:
-        words = ['xagents.evaluation.process', str(self._folder)]
-        return ChildProcess(words, self._messages.put, SECONDS_TO_END, self._stderr, **ONE_THREAD)
+        command = ['xagents.evaluation.process', str(self._folder)]
+        self._pool = ProcessPool(command, 1, variables=ONE_THREAD)
 
     def submit(self, policy: PolicyData, episodes: int, seed: int) -> None:
         """Request an evaluation of a policy by greedy episodes."""
@@ -62,9 +54,10 @@ class EvaluationProcess:
         self._send(self._requests[-1])
 
     def _send(self, request: EvaluationRequest) -> None:
-        about, policy = request
-        write_policy(policy, *policy_paths(self._folder, about['number']))
-        self._process.write(json.dumps(about))
+        fields, policy = request
+        write_policy(policy, *policy_paths(self._folder, fields['number']))
+        (process,) = self._pool.processes
+        process.send(kind='evaluate', **fields)
 
     def take_result(self, on_wait: Callable[[], Any] = Interruption.check) -> dict[str, float]:
         """Return the result of the oldest pending evaluation; wait if the result is late.
@@ -76,45 +69,35 @@ class EvaluationProcess:
             Interrupted: by the default `on_wait`, if the run is interrupted.
         """
         while not self._results:
-            with contextlib.suppress(queue.Empty):
-                self._handle_message(*self._messages.get(timeout=POLL_SECONDS))
+            if (received := self._pool.receive(POLL_SECONDS)) is not None:
+                self._handle_message(*received)
             on_wait()
         return self._results.popleft()
 
-    def _handle_message(self, process: Any, line: str | None) -> None:
+    def _handle_message(self, process: ManagedProcess, message: ProcessMessage | None) -> None:
         """Handle a message of the process."""
-        if process is not self._process:
-            return
-        if line is None:
-            return self._replace()
-        try:
-            message = json.loads(line)
-        except ValueError:  # the process crashed while writing
-            return
-        if 'said' in message:
-            self._say(message['said'])
-        elif 'error' in message:
-            raise EvaluationError(f'eval_async: an evaluation failed: {message["error"]}')
-        else:
+        if message is None:
+            self._replace(process)
+        elif message['kind'] == 'say':
+            self._say(message['line'])
+        elif message['kind'] == 'failed':
+            raise EvaluationError(f'eval_async: an evaluation failed: {message["reason"]}')
+        elif message['kind'] == 'done':
             self._results.append(message['result'])
             self._requests.popleft()
             self._deaths = 0
 
-    def _replace(self) -> None:
+    def _replace(self, process: ManagedProcess) -> None:
         """Replace a crashed process and send the same requests to the new one."""
-        how = ': '.join([self._process.exit_status, *last_line(self._stderr)])
-        self._process.end()
-        self._deaths += 1
+        how, self._deaths = self._pool.replace_ended(process), self._deaths + 1
         if self._deaths == MAX_DEATHS:
             problem = f'the process of the evaluations died {MAX_DEATHS} times in a row ({how})'
             raise EvaluationError(f'eval_async: {problem}')
         self._say(f'The process of the evaluations died ({how}): another one plays them again')
-        self._process = self._start_process()
         for request in self._requests:
             self._send(request)
 
     def close(self) -> None:
         """End the process and drop the evaluation that it is playing."""
-        self._process.end()
-        self._stderr.close()
+        self._pool.close()
         shutil.rmtree(self._folder, ignore_errors=True)

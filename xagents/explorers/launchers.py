@@ -12,12 +12,10 @@ from xagents.explorers.assignments import Event, Launcher
 from xagents.explorers.cluster_launcher import ClusterEndpoint, cluster_launcher
 from xagents.explorers.keys import make_key, read_key
 from xagents.explorers.local_launcher import local_launcher
-from xagents.explorers.ray_launcher import check_ray, ray_launcher
+from xagents.explorers.ray_launcher import ray_launcher
 from xagents.options.errors import requires
 from xagents.options.runs import RunOptions
-
-# value of --cluster for explorers on this machine, the default
-LOCAL = 'here'
+from xagents.processes.launch import HERE, check_ray, is_ray
 
 
 def check_cluster(options: RunOptions) -> None:
@@ -26,14 +24,14 @@ def check_cluster(options: RunOptions) -> None:
     Raises:
         OptionError: if an option about the cluster does not fit another one, or the address cannot be used.
     """
-    cluster = options.cluster or LOCAL
-    if cluster == LOCAL:
+    cluster = options.cluster or HERE
+    if cluster == HERE:
         if options.cluster_key is not None and options.cluster is None:
             raise requires('cluster_key', options.cluster_key, '--cluster')
         return
     if options.explorers is None:
-        raise requires('cluster', options.cluster, '--explorers')
-    if _is_ray(cluster):
+        raise requires('cluster', options.cluster, '--explorers, or several runs')
+    if is_ray(cluster):
         check_ray(cluster)
     else:
         check_listening(*parse_address('cluster', cluster))
@@ -54,21 +52,16 @@ def open_launcher(
         largest: size of the largest message in bytes.
         say: function that prints a line.
     """
-    n_explorers, cluster = options.explorers, options.cluster or LOCAL
+    n_explorers, cluster = options.explorers, options.cluster or HERE
     assert n_explorers is not None
-    if cluster == LOCAL:
+    if cluster == HERE:
         return local_launcher(n_explorers, events, largest)
     path = options.cluster_key or options.path_in_run_dir('cluster.pem')
     assert path is not None  # `check_cluster` has checked this
     if options.cluster_key is None:
         make_key(path)
-    if _is_ray(cluster):
+    if is_ray(cluster):
         return ray_launcher(cluster, path, n_explorers, events, largest, say)
     return cluster_launcher(
         ClusterEndpoint(*parse_address('cluster', cluster), path), n_explorers, events, largest, say
     )
-
-
-def _is_ray(cluster: str) -> bool:
-    """Return whether Ray starts the explorers."""
-    return cluster == 'ray' or cluster.startswith('ray://')

@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from concurrent import futures
 from pathlib import Path
 from typing import Any
 
 from xagents.explorers.assignments import Event, EventQueue, ExplorerError, Launcher, Link
 from xagents.explorers.process import EXIT_REFUSED
 from xagents.explorers.transport import Server
-from xagents.system.child_process import ChildProcess
+from xagents.processes.child_process import ONE_THREAD
+from xagents.processes.process_pool import ProcessPool, ProcessPoolError
 from xagents.system.locks import locked_folder, remove_abandoned_folders
 
-SECONDS_TO_END = 2.0
 # maximum size of a message between processes of one user
 MAX_LOCAL_MESSAGE_BYTES = 2**31 - 2**21
 # a folder whose files are in memory, and the free bytes that it needs
@@ -27,34 +25,6 @@ SHARED_MEMORY_FOLDER, MIN_FREE_BYTES = '/dev/shm', 2**30
 FOLDER_PREFIX = 'xagents-explorers-'
 # the run ends if this many processes per worker in a row exit before they connect
 MAX_EARLY_EXITS = 3
-# one thread per worker: the number of workers sets the number of busy processors
-ONE_THREAD = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1', 'MKL_NUM_THREADS': '1'}
-
-
-class ExplorerProcess(ChildProcess):
-    """The process of a worker; `last_output` is the last line that it printed."""
-
-    def __init__(self, address: str, folder: Path, events: EventQueue):
-        self.last_output = ''
-        arguments = ['xagents.explorers.process', address, str(folder), str(os.getpid())]
-        self._events = events
-        super().__init__(arguments, self._on_output, SECONDS_TO_END, subprocess.STDOUT, **ONE_THREAD)
-
-    def _on_output(self, line: tuple[Any, str | None]) -> None:
-        """Store the last line of the output, and turn the end of the process into an event."""
-        if line[1] is None:
-            self._events.put(Event(self, None))
-        elif line[1].strip():
-            self.last_output = line[1].strip()[-300:]
-
-    def exit_reason(self) -> str:
-        """Return the exit status and the last line that the process printed."""
-        return ': '.join(filter(None, [self.exit_status, self.last_output]))
-
-    def kill(self) -> None:
-        """Kill the process and all processes that its environments started."""
-        with contextlib.suppress(OSError):
-            os.killpg(self.pid, signal.SIGKILL)
 
 
 class LocalLauncher(Launcher):
@@ -68,31 +38,38 @@ class LocalLauncher(Launcher):
 
     def __init__(self, n_explorers: int, folder: Path, events: EventQueue):
         self.n_explorers, self._folder = n_explorers, folder
-        self._make = lambda: ExplorerProcess(socket_address(folder), folder, events)
-        self._early_exits = 0
         self._connected_pids: set[Any] = set()
-        self.processes: list[ExplorerProcess] = []
-        try:
-            for _ in range(n_explorers):
-                self.add()
-        except BaseException:
-            self.close()
-            raise
+
+        def on_output(output: tuple[Any, str | None]) -> None:
+            if output[1] is None:
+                events.put(Event(output[0], None))
+
+        command = ['xagents.explorers.process', socket_address(folder), str(folder), str(os.getpid())]
+        how: dict[str, Any] = {'stderr': subprocess.STDOUT, 'variables': ONE_THREAD}
+        early_exits = MAX_EARLY_EXITS * n_explorers
+        self._pool = ProcessPool(command, n_explorers, output=on_output, max_early_exits=early_exits, **how)
+
+    @property
+    def processes(self) -> list[Any]:
+        """The running processes."""
+        return self._pool.processes
 
     def add(self) -> None:
         """Start one more process; it is not replaced if it raises the number above `n_explorers`."""
-        self.processes.append(self._make())
+        self._pool.start()
 
     def on_connect(self, link: Link) -> None:
-        """Record the process id of a worker that has connected."""
-        self._early_exits = 0
+        """Record that a worker has connected."""
         self._connected_pids.add(link.pid)
+        for process in self.processes:
+            if process.pid == link.pid:
+                self._pool.mark_ready(process)
 
     def terminate(self, link: Link | None) -> None:
         """Kill a worker that does not respond; if `link` is None, kill all workers that have not connected."""
         for process in self.processes:
             if process.pid not in self._connected_pids if link is None else process.pid == link.pid:
-                process.kill()
+                process.kill_group()
 
     def on_exit(self, source: Any) -> None:
         """Replace a process that has ended, if fewer than `n_explorers` are left.
@@ -102,26 +79,20 @@ class LocalLauncher(Launcher):
         """
         if source not in self.processes:
             return
-        self.last_exit_reason = source.exit_reason()
         if source.code == EXIT_REFUSED:
             raise ExplorerError(source.last_output)
         for left in self._folder.glob(f'{source.pid}-*'):  # messages that were not read
             left.unlink(missing_ok=True)
-        self._early_exits += 1
-        if self._early_exits >= MAX_EARLY_EXITS * len(self.processes):
-            raise ExplorerError(f'explorers exit before they connect ({self.last_exit_reason})')
-        source.end()
-        self.processes.remove(source)
+        try:
+            self.last_exit_reason = self._pool.remove_ended(source)
+        except ProcessPoolError as error:
+            raise ExplorerError(f'explorers exit before they connect ({source.exit_reason})') from error
         if len(self.processes) < self.n_explorers:
             self.add()
 
     def close(self) -> None:
         """End all processes."""
-        for process in self.processes:
-            process.request_exit()
-        # processes that hang are waited for in parallel
-        with futures.ThreadPoolExecutor(max(len(self.processes), 1)) as threads:
-            list(threads.map(ExplorerProcess.end, self.processes))
+        self._pool.close()
 
 
 def socket_address(folder: Path) -> str:

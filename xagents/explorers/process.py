@@ -22,7 +22,7 @@ from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
 from xagents.explorers.rollout_worker import RolloutWorker
 from xagents.explorers.transport import Connection
 from xagents.options.errors import error_line
-from xagents.system.parent_exit import wait_for_parent_exit
+from xagents.processes.parent_exit import wait_for_parent_exit
 from xagents.version import __version__
 
 # exit code of a worker that the learner refused

@@ -1,38 +1,25 @@
 """Workers that Ray starts on free processors of its machines. They connect to the learner as all others do.
 
-The security of Ray is not part of this package: Ray sends pickled code to its machines, and anyone who can reach its
-ports can execute code there.
+For the security of Ray, see `xagents.processes.launch`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from xagents.explorers.assignments import EventQueue, ExplorerError, Link
 from xagents.explorers.cluster_launcher import ClusterEndpoint, ClusterLauncher, listen
 from xagents.explorers.keys import ExplorerCredentials
-from xagents.explorers.local_launcher import ONE_THREAD
 from xagents.explorers.process import RefusedError, explore
 from xagents.explorers.transport import Connection, Server
-from xagents.options.errors import OptionError, error_line
+from xagents.options.errors import error_line
+from xagents.processes.child_process import ONE_THREAD, importable_paths
+from xagents.processes.launch import ray_cluster
 
 # seconds that workers have to end
 SECONDS_TO_END = 2.0
-
-
-def check_ray(where: str) -> None:
-    """Check that Ray is installed.
-
-    Raises:
-        OptionError: If it is not installed; the error names `cluster`.
-    """
-    if importlib.util.find_spec('ray') is None:
-        raise OptionError('cluster', f"got {where}, which needs an extra: pip install '.[ray]'")
 
 
 class RayWorker:
@@ -71,7 +58,7 @@ class RayLauncher(ClusterLauncher):
         why = f'Ray has no free processors for them, or they cannot connect to the learner at {address}'
         super().__init__(server, why, say)
         self._ray, self._arguments = ray, (address, key)
-        variables = {**ONE_THREAD, 'PYTHONPATH': os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        variables = {**ONE_THREAD, 'PYTHONPATH': importable_paths()}
         # a worker that dies is restarted if resources are free
         made = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(RayWorker)
         workers = made.options(runtime_env={'env_vars': variables})
@@ -123,21 +110,9 @@ def ray_launcher(
     Raises:
         OptionError: If the connection to Ray fails; the error names `cluster`.
     """
-    import ray
-
-    os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')  # no usage report to Ray's servers
-    quiet: dict[str, Any] = {'log_to_driver': False, 'logging_level': 'ERROR'}
-    began = not ray.is_initialized()
-    try:
-        if began:
-            ray.init(None if where == 'ray' else where, **quiet)
-    except Exception as error:  # Ray can raise any exception
-        raise OptionError('cluster', f'got {where}, cannot connect to Ray ({error_line(error)})') from error
-    with contextlib.ExitStack() as stack:
-        if began:
-            stack.callback(ray.shutdown)
+    with ray_cluster(where) as ray:
         endpoint = ClusterEndpoint(ray.util.get_node_ip_address(), 0, path)
-        server, address, key = stack.enter_context(listen(endpoint, n_explorers, events, max_message_bytes))
-        launcher = RayLauncher(ray, n_explorers, server, address, key.explorer_credentials, say)
-        stack.callback(launcher.close)
-        yield launcher
+        with listen(endpoint, n_explorers, events, max_message_bytes) as (server, address, key):
+            launcher = RayLauncher(ray, n_explorers, server, address, key.explorer_credentials, say)
+            with contextlib.closing(launcher):
+                yield launcher

@@ -12,9 +12,10 @@ import grpc
 
 from xagents.explorers.frames import Frame, FrameType
 from xagents.explorers.keys import ExplorerCredentials
-from xagents.explorers.local_launcher import ExplorerProcess, LocalLauncher, local_launcher
+from xagents.explorers.local_launcher import LocalLauncher, local_launcher
 from xagents.explorers.messages import WireError, pid_of, unpack
 from xagents.explorers.transport import Connection
+from xagents.processes.child_process import ManagedProcess
 
 # workers that a learner may request in addition to those of the command
 MAX_EXTRA_WORKERS = 256
@@ -61,7 +62,7 @@ class ExplorerRelay:
                 raise data
             elif source is self._connection:  # the learner ended the work
                 return
-            elif isinstance(source, ExplorerProcess):
+            elif isinstance(source, ManagedProcess):
                 self._launcher.on_exit(source)
             else:
                 self._forward_to_learner(source, data)

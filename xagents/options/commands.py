@@ -29,6 +29,12 @@ class TuneOptions(Options):
         None, 'seconds after which the call ends; larger values search longer', above=0, metavar='SECONDS'
     )
     n_jobs: int = count(1, 'worker processes, each of which runs one trial at a time; larger values need more cores')
+    cluster: str | None = option(
+        None,
+        'where worker processes run: here (on this machine, the default), ray or ray://HOST:PORT (placed by Ray, each '
+        'with one processor)',
+        metavar='WHERE',
+    )
     study: str | None = named('name of the study, which is continued if it exists (default: AGENT-ENV)')
     storage: str | None = option(
         None,

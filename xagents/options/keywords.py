@@ -190,6 +190,7 @@ class TuneKeywords(TypedDict, total=False):
     trial_steps: int
     timeout: float | None
     n_jobs: int
+    cluster: str | os.PathLike[str] | None
     study: str | os.PathLike[str] | None
     storage: str | os.PathLike[str] | None
     objective: Literal['reward', 'evaluation']

@@ -136,8 +136,8 @@ class ClusterOptions(Options):
 
     cluster: str | None = option(
         None,
-        'where explorers run: here (on this machine, the default), HOST:PORT (listen at this address for '
-        'xagents explore on other machines), ray or ray://HOST:PORT (placed by Ray)',
+        'where explorers run, or without them the runs of a grid: here (on this machine, the default), ray or '
+        'ray://HOST:PORT (placed by Ray); for explorers also HOST:PORT (listen for xagents explore on other machines)',
         metavar='WHERE',
     )
     cluster_key: str | None = file('file of the key of --cluster; by default, one is created in the run directory')

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from xagents.options.errors import OptionError
+from xagents.processes.process_pool import ProcessPool
 from xagents.reports.population_files import Member, Population, lock_population, open_population
 from xagents.system.files import DISK_ERRORS, write_problem
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
 from xagents.tuning.evolution import PERTURB, Evolution
 from xagents.tuning.member import REMEDY, MemberTask
-from xagents.tuning.plan import TuningPlan, plan
-from xagents.tuning.process_pool import ProcessPool, TuningError
+from xagents.tuning.plan import TuningError, TuningPlan, plan
 from xagents.tuning.report import train_command
 from xagents.tuning.trial_runner import POLL_SECONDS
-from xagents.tuning.tune import check_settings, with_env
+from xagents.tuning.tune import check_settings, open_workers, with_env
 
 if TYPE_CHECKING:
     from xagents.options.keywords import TuneKeywords
@@ -61,9 +61,8 @@ def run_population(planned: TuningPlan) -> str:
     assert settings.population is not None and settings.out is not None
     check_folder('out', settings.out)
     jobs = min(settings.n_jobs, settings.population)
-    workers = ProcessPool(jobs, process_options.get('threads'), silent=not settings.non_silent)
     with Interruption.guard() as interruption, contextlib.ExitStack() as stack:
-        stack.callback(workers.end)
+        workers = stack.enter_context(open_workers(planned, jobs))
         check_settings(planned, workers, interruption)
         lock = lock_population(settings.out)
         if lock is not None:
@@ -162,7 +161,7 @@ class PopulationRunner:
             worker, message = answer
             job = worker.job
             if message is None:
-                reason = self.workers.replace_dead(worker)
+                reason = f'its worker died ({self.workers.replace_ended(worker)})'
                 if job is not None:
                     deaths[job.number] += 1
                     if deaths[job.number] < MAX_ATTEMPTS:
@@ -172,7 +171,8 @@ class PopulationRunner:
             elif job is not None and message['kind'] in ('done', 'failed'):
                 self.workers.finish_job(worker)
                 result = self.population.member_result(number, job.number)
-                results[job.number] = result or {'reason': message.get('reason', '')}
+                unseen = f'its run is not in {self.population.path}: --out must be a directory that all machines see'
+                results[job.number] = result or {'reason': message.get('reason', unseen)}
         return [dataclasses.replace(member, **results[i]) for i, member in enumerate(members)]
 
     def make_task(self, number: int, i: int, member: Member) -> MemberTask:

@@ -23,6 +23,10 @@ PATH_OPTIONS = ('checkpoints', 'history_checkpoint')
 PROCESS_OPTIONS = ('seed', *PATH_OPTIONS, *CONSOLE_OPTIONS, 'quiet', 'threads', 'debug')
 
 
+class TuningError(RuntimeError):
+    """A study that cannot continue, or that has no complete trial."""
+
+
 @dataclass
 class TuningPlan:
     """The options of a call of `tune`, checked as far as possible without TensorFlow."""

@@ -8,8 +8,7 @@ from collections import Counter
 import optuna
 
 from xagents.options.declaration import to_flags
-from xagents.tuning.plan import TuningPlan
-from xagents.tuning.process_pool import TuningError
+from xagents.tuning.plan import TuningError, TuningPlan
 from xagents.tuning.report import train_command, write_report
 from xagents.tuning.storages import mask_password
 from xagents.tuning.studies import best_trial, trial_options

@@ -11,10 +11,11 @@ import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 
+from xagents.processes.child_process import ManagedProcess
+from xagents.processes.process_pool import ProcessMessage, ProcessPool
 from xagents.system.interruption import Interruption
 from xagents.tuning import ownership
 from xagents.tuning.plan import TuningPlan
-from xagents.tuning.process_pool import ProcessPool, WorkerMessage, WorkerProcess
 from xagents.tuning.studies import best_trial
 from xagents.tuning.trial_table import TrialTable
 
@@ -71,7 +72,7 @@ class TrialRunner:
         ownership.requeue_abandoned(self.study, self.running)
         self.last_heartbeat = time.monotonic()
 
-    def start_trial(self, worker: WorkerProcess) -> None:
+    def start_trial(self, worker: ManagedProcess) -> None:
         """Get a trial from the study and start it in a worker."""
         try:
             trial = self.study.ask({name: r.distribution() for name, r in self.plan.ranges.items()})
@@ -82,16 +83,16 @@ class TrialRunner:
         self.table.started(trial.number, trial.params)
         worker.start('trial', self.plan.job(trial.number, trial.params, seed))
 
-    def handle_message(self, worker: WorkerProcess, message: WorkerMessage | None) -> None:
+    def handle_message(self, worker: ManagedProcess, message: ProcessMessage | None) -> None:
         """Handle a message of a worker, or its death."""
         if message is None:
             self.handle_death(worker)
         elif message['kind'] == 'report':
-            worker.send({'prune': self.report(worker, message)})
+            worker.send(prune=self.report(worker, message))
         elif message['kind'] in STATES:
             self.finish_trial(worker, message)
 
-    def report(self, worker: WorkerProcess, message: WorkerMessage) -> bool:
+    def report(self, worker: ManagedProcess, message: ProcessMessage) -> bool:
         """Report the value of a running trial to the study; return whether to prune the trial."""
         assert worker.job is not None
         trial, value = self.running[worker.job.number], message['value']
@@ -103,7 +104,7 @@ class TrialRunner:
             return bool(trial.should_prune())  # JSON has no bool of NumPy
         return True
 
-    def finish_trial(self, worker: WorkerProcess, message: WorkerMessage) -> None:
+    def finish_trial(self, worker: ManagedProcess, message: ProcessMessage) -> None:
         """Report the result of a trial to the study."""
         assert worker.job is not None
         trial, reason = self.running[worker.job.number], message.get('reason', '')
@@ -119,9 +120,9 @@ class TrialRunner:
             self.finished += 1
             self.remove_trial(trial.number, state.name.lower().replace('fail', 'failed'), finished_trial.value, reason)
 
-    def handle_death(self, worker: WorkerProcess) -> None:
+    def handle_death(self, worker: ManagedProcess) -> None:
         """Fail the trial of a dead worker, queue its settings, and start another worker."""
-        reason, job = self.workers.replace_dead(worker), worker.job
+        reason, job = f'its worker died ({self.workers.replace_ended(worker)})', worker.job
         if job is None:
             return
         trial = self.running[job.number]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import optuna
 
 from xagents.options.errors import OptionError
+from xagents.processes.launch import open_launch
+from xagents.processes.process_pool import MAX_EARLY_EXITS, ProcessPool
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
-from xagents.tuning.plan import TuningPlan, plan
-from xagents.tuning.process_pool import MAX_EARLY_EXITS, ProcessPool, TuningError
+from xagents.tuning.plan import TuningError, TuningPlan, plan
 from xagents.tuning.storages import check_storage, one_line_errors, open_storage, silence_optuna
 from xagents.tuning.studies import make_pruner, make_sampler, open_study
 from xagents.tuning.summary import opening_line, print_summary
@@ -24,6 +26,10 @@ from xagents.tuning.worker import REPORTS
 
 if TYPE_CHECKING:
     from xagents.options.keywords import TuneKeywords
+
+
+# the compiled programs of each trial take about 30 MB in a worker
+MAX_JOBS_PER_WORKER = 50
 
 
 class SettingsError(ValueError):
@@ -74,9 +80,8 @@ def run_study(planned: TuningPlan, command: str = '') -> optuna.Study:
     total = settings.n_trials if planned.has_trial_limit else None
     jobs = min(settings.n_jobs, total or settings.n_jobs)
     deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
-    workers = ProcessPool(jobs, planned.process_options.get('threads'), silent=not settings.non_silent)
     with Interruption.guard() as interruption, contextlib.ExitStack() as stack:
-        stack.callback(workers.end)
+        workers = stack.enter_context(open_workers(planned, jobs))
         check_settings(planned, workers, interruption, deadline)
         stack.enter_context(one_line_errors(settings.storage))
         study = open_study(planned, open_storage(settings.storage), sampler, pruner)
@@ -93,6 +98,18 @@ def run_study(planned: TuningPlan, command: str = '') -> optuna.Study:
     print_summary(runner, command)
     interruption.exit()
     return study
+
+
+@contextlib.contextmanager
+def open_workers(planned: TuningPlan, n: int) -> Iterator[ProcessPool]:
+    """Start the worker processes of a call inside a `with` block. Ray starts them if `--cluster` names it."""
+    settings, threads = planned.tune, planned.process_options.get('threads') or 1
+    with open_launch(settings.cluster, threads) as launch:
+        command = ['xagents.tuning.worker', str(threads)]
+        stderr = None if settings.non_silent else subprocess.PIPE
+        workers = ProcessPool(command, n, launch=launch, stderr=stderr, max_jobs=MAX_JOBS_PER_WORKER, error=TuningError)
+        with contextlib.closing(workers):
+            yield workers
 
 
 def check_settings(
@@ -120,10 +137,9 @@ def check_settings(
             continue
         worker, message = answer
         if message is None:
-            reason, deaths = worker.exit_reason(), deaths + 1
-            workers.replace(worker)
+            reason, deaths = workers.replace_ended(worker), deaths + 1
             if deaths >= MAX_EARLY_EXITS:
-                raise TuningError(reason)
+                raise TuningError(f'its worker died ({reason})')
         elif message['kind'] == 'ready' and not any(other.job for other in workers.processes):
             worker.start('check', waiting[0])
         elif message['kind'] == 'refused':

@@ -1,24 +1,22 @@
 """A worker process of `xagents tune`: it trains with given settings and reports the results.
 
-`python -m xagents.tuning.worker` reads one JSON object per line from standard input, and writes its answers in the same
-format to the original standard output. It ends when its parent process ends. `process_pool.py` is the code of the
-parent process.
+`python -m xagents.tuning.worker THREADS` answers the requests of its parent process; see `xagents.processes.serving`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from xagents.checkpoints.status import SaveError
 from xagents.options.errors import OptionError, error_line, one_line
-from xagents.system.answering import Orders, answering
+from xagents.processes.serving import NoJobPossibleError, Parent, serve
 from xagents.tuning.member import MemberTask, train_member
 from xagents.tuning.temporary_agents import temporary_agent
 
@@ -116,79 +114,55 @@ def add_suffix(path: str, mark: str) -> str:
 # the process
 
 
-def main() -> None:
-    """Run the jobs from standard input until it ends."""
-    answers, lines = answering()
-    TrialWorker(answers, lines, lines.get()['threads']).serve()
+def run(parent: Parent, /, **fields: Any) -> dict[str, Any]:
+    """Run a trial. Report its progress to the parent process, which may prune it."""
+
+    def report(part: int, value: float, done: float) -> bool:
+        finite = value if math.isfinite(value) else None
+        parent.send(kind='report', part=part, value=finite, done=done)
+        return not parent.receive()['prune']
+
+    try:
+        return {'kind': 'done', 'value': run_trial(TrialJob(**fields), report)}
+    except TrialPruned:
+        return {'kind': 'pruned'}
 
 
-@dataclass
-class TrialWorker:
-    """A worker that runs the jobs of the parent process, one after another.
+def check(parent: Parent, /, **fields: Any) -> dict[str, Any]:
+    """Create the agent of a job, and report whether its settings are valid, and what a user should know of them."""
+    job = TrialJob(**fields)
+    try:
+        with _agent(job, job.seeds[0]) as agent:
+            return {'kind': 'checked', 'notices': agent.begin(max_steps=job.steps).schedule_notices()}
+    except OptionError as error:
+        return {'kind': 'refused', 'name': error.name, 'reason': error.problem}
+    except (ValueError, OSError) as error:
+        return {'kind': 'refused', 'name': '', 'reason': one_line(error)}
+    except Exception as error:
+        raise NoJobPossibleError(error_line(error)) from error
 
-    Attributes:
-        answers: stream of the answers.
-        lines: queue of the messages of the parent process.
-        threads: number of threads of TensorFlow; one if None.
-    """
 
-    answers: IO[str]
-    lines: Orders
-    threads: int | None = None
+def member(parent: Parent, /, **fields: Any) -> dict[str, Any]:
+    """Train a member of a population for a round."""
+    try:
+        return {'kind': 'done', 'value': train_member(MemberTask(**fields))}
+    except SaveError as error:  # a full disk is not the fault of a member: the population stops
+        raise NoJobPossibleError(str(error)) from error
 
-    def serve(self) -> None:
-        """Set up TensorFlow, then run one job after another."""
-        try:
-            from xagents.system.threads import set_threads
 
-            set_threads(self.threads or 1)
-        except Exception as error:
-            return self.send(kind='broken', reason=error_line(error))
-        self.send(kind='ready')
-        while True:
-            message = self.lines.get()
-            kind = message.pop('kind')
-            if kind == 'check':
-                self.check(TrialJob(**message))
-            else:
-                self.run(MemberTask(**message) if kind == 'member' else TrialJob(**message))
+HANDLERS = {'trial': run, 'check': check, 'member': member}
 
-    def send(self, **answer: Any) -> None:
-        """Send an answer to the parent process."""
-        self.answers.write(json.dumps(answer) + '\n')
-        self.answers.flush()
 
-    def check(self, job: TrialJob) -> None:
-        """Create the agent of a job, and report whether its settings are valid, and what a user should know of them."""
-        try:
-            with _agent(job, job.seeds[0]) as agent:
-                notices = agent.begin(max_steps=job.steps).schedule_notices()
-            self.send(kind='checked', notices=notices)
-        except OptionError as error:
-            self.send(kind='refused', name=error.name, reason=error.problem)
-        except (ValueError, OSError) as error:
-            self.send(kind='refused', name='', reason=one_line(error))
-        except Exception as error:
-            self.send(kind='broken', reason=error_line(error))
+def main(threads: int) -> None:
+    """Run the jobs of the parent process with a number of threads of TensorFlow."""
 
-    def run(self, job: TrialJob | MemberTask) -> None:
-        """Run a trial, or train a member of a population for a round, and report how it ended."""
-        try:
-            value = run_trial(job, self.report) if isinstance(job, TrialJob) else train_member(job)
-            answer = {'kind': 'done', 'value': value}
-        except TrialPruned:
-            answer = {'kind': 'pruned'}
-        except SaveError as error:  # a full disk is not the fault of a member: the population stops
-            answer = {'kind': 'broken', 'reason': str(error)}
-        except Exception as error:
-            answer = {'kind': 'failed', 'reason': error_line(error)}
-        self.send(**answer)
+    def prepare() -> None:
+        from xagents.system.threads import set_threads
 
-    def report(self, part: int, value: float, done: float) -> bool:
-        """Report the progress of a trial to the parent process, and return whether to continue."""
-        self.send(kind='report', part=part, value=value if math.isfinite(value) else None, done=done)
-        return not self.lines.get()['prune']
+        set_threads(threads)
+
+    serve(Parent(), HANDLERS, prepare)
 
 
 if __name__ == '__main__':
-    main()
+    main(int(sys.argv[1]))

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from xagents.system import child_process
-from xagents.system.child_process import ChildProcess
+from xagents.processes import child_process
+from xagents.processes.child_process import ChildProcess
 
 CHILD = """
 import os, subprocess, sys, time

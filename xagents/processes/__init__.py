@@ -1,0 +1,1 @@
+"""Child processes: start, exchange messages, replace and end, on this machine or on those of a Ray cluster."""
