@@ -12,6 +12,7 @@ from xagents.options.commands import TuneOptions
 from xagents.options.declaration import Option, declared_options, resolve_aliases
 from xagents.options.errors import OptionError
 from xagents.options.foreign_names import option_hint
+from xagents.processes.launch import check_launch
 from xagents.options.settings import resolve_settings
 from xagents.registry.agents import Entry, find_agent
 from xagents.system.modules import import_modules
@@ -125,6 +126,7 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
             raise OptionError(name, f'is no option of tune {agent_id}{option_hint(name, {**known, **command})}')
     has_trial_limit = 'n_trials' in given or given.get('timeout') is None
     tune = TuneOptions.resolve({name: value for name, value in given.items() if name in command})
+    check_launch(tune.cluster)
     given = {name: value for name, value in given.items() if name not in command and value is not None}
     if tune.weights:
         known['weights'], given['weights'] = command['weights'], tune.weights
