@@ -1,4 +1,4 @@
-"""Processes on two Ray nodes, one of which is killed. Ray calls others when it starts, so it needs a network namespace."""
+"""Processes on two Ray nodes, one of which is killed. Ray calls others at its start: it needs a network namespace."""
 
 import importlib.util
 import subprocess

@@ -12,8 +12,8 @@ from xagents.options.commands import TuneOptions
 from xagents.options.declaration import Option, declared_options, resolve_aliases
 from xagents.options.errors import OptionError
 from xagents.options.foreign_names import option_hint
-from xagents.processes.launch import check_launch
 from xagents.options.settings import resolve_settings
+from xagents.processes.launch import check_launch
 from xagents.registry.agents import Entry, find_agent
 from xagents.system.modules import import_modules
 from xagents.tuning.search import Bounds, Choices, SearchRange, default_ranges, describe_ranges, split_searched
