@@ -61,7 +61,7 @@ def environments(seed=1):
 def collector(seed=1, raw=False, normalize=True):
     normalizers = (ObservationNormalizer((2,)), RewardNormalizer(N, 0.9)) if normalize else (None, None)
     statistics = Statistics(*normalizers, SCALE, np.float32)
-    return Collector(environments(), Rounding(), statistics, RandomStreams(seed), raw)
+    return Collector.of_policy(environments(), Rounding(), statistics, RandomStreams(seed), raw)
 
 
 def copied(rollout):
@@ -104,7 +104,7 @@ def test_a_rollout_is_what_a_loop_over_the_environments_sees(raw):
         else:
             expected |= {'observations': seen(shown), 'rewards': scaled(SCALE * expected['rewards'])}
         seen.update(shown[:-1])
-        got = collecting.collect(T, shift=1, unknown=5)
+        got = collecting.collect(T, {'shift': 1, 'unknown': 5})
         assert got['said'].dtype == got['rewards'].dtype == np.float32
         assert got.keys() == expected.keys()
         for name, array in expected.items():
@@ -116,7 +116,7 @@ def test_a_rollout_is_what_a_loop_over_the_environments_sees(raw):
 
 def test_the_last_rollouts_stay_as_they_are_where_they_are_kept():
     collecting = collector(raw=True)
-    collecting.keep_rollouts(2)
+    collecting.group.keep_rollouts(2)
     first = collecting.collect(T)
     then = copied(first)
     collecting.collect(T)
@@ -150,7 +150,7 @@ def test_a_state_without_environments_begins_new_episodes_and_keeps_the_statisti
         mean = other.statistics.observations.statistics.mean
         np.testing.assert_array_equal(mean, collecting.statistics.observations.statistics.mean)
     assert other.collect(T)['valid'][0].all()
-    fewer = Collector(
+    fewer = Collector.of_policy(
         xagents.create_envs(Drawn, 1), Rounding(), Statistics(None, None, 1.0, np.float32), RandomStreams(1)
     )
     assert not fewer.load(arrays, record), 'of other environments'
@@ -186,7 +186,7 @@ def test_it_acts_by_what_was_published():
 
 def test_steps_by_themselves_count_as_well():
     collecting = collector()
-    np.testing.assert_array_equal(collecting.current_observations(), collecting.observations)
+    np.testing.assert_array_equal(collecting.current_observations(), collecting.observations[0])
     ended = 0
     for _ in range(9):
         collecting.step(np.full(N, 2))

@@ -50,7 +50,7 @@ def made(name, **options):
 
 def transitions(name, envs):
     """Every transition of a data set: observation, action, reward, next observation, discount (γ = 0.9)."""
-    decode = xagents.make('td3', 'Pendulum-v1', **SMALL).collector.decode if name == PENDULUM else None
+    decode = xagents.make('td3', 'Pendulum-v1', **SMALL).collector.group.decode if name == PENDULUM else None
     found = []
     for e in open_dataset(name):
         actions = e.actions if decode is None else decode.inverse(e.actions)

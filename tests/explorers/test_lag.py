@@ -90,7 +90,7 @@ def test_no_fragment_is_older_than_the_bound_and_none_is_lost(speeds, max_lag, s
         rollout |= {name: np.zeros((T, 2 * m), bool) for name in ('valid', 'terminated', 'truncated')}
         stats = CollectStats()
         noise = policy.draw_exploration(rng, (T, 2 * m))
-        done = pool.fill(rollout, CollectRequest(policy, Statistics(), noise, {}), stats)
+        (done,) = pool.fill([rollout], [CollectRequest(policy, Statistics(), noise, {})], stats)
         assert stats.metrics.get('explorers/most_lag', 0.0) <= min(max_lag, filled)
         assert rollout['valid'].all() and stats.steps == 2 * m * T
         for place in range(m):

@@ -80,7 +80,7 @@ def pool():
     )
     order = CollectRequest(policy, Statistics(), np.zeros((T, N)), {})
     return SimpleNamespace(
-        events=events, launcher=launcher, stats=stats, made=made, fill=lambda: made.fill(rollout(), order, stats)
+        events=events, launcher=launcher, stats=stats, made=made, fill=lambda: made.fill([rollout()], [order], stats)[0]
     )
 
 

@@ -68,7 +68,7 @@ def assert_acts_as(agent, observation_space, action_space, folder):
     encoded = agent.envs.encoder(batch)
     noise = agent.acting_policy.draw_noise(np.random.default_rng(5), (len(encoded),))
     columns = agent.acting_policy(agent.statistics.prepare(encoded), noise)
-    np.testing.assert_array_equal(sampled, agent.collector.decode(columns['actions']))
+    np.testing.assert_array_equal(sampled, agent.collector.group.decode(columns['actions']))
     actual = policy.acting_policy(policy.statistics.prepare(encoded), noise)
     assert actual.keys() == columns.keys()
     assert policy.acting_policy.columns.keys() == agent.acting_policy.columns.keys()

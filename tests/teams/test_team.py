@@ -135,16 +135,16 @@ def test_what_has_a_replay_buffer_keeps_as_many_agents():
 def test_episodes_go_on_when_the_map_changes():
     with create_multi_policy_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
         envs.reset(1)
-        for part in envs.parts.values():
+        for part in envs.groups.values():
             part.set_actions(np.ones(part.n_envs, int))
-        for part in envs.parts.values():
+        for part in envs.groups.values():
             part.step(np.ones(part.n_envs, int))
         envs.set_policy_mapping({'p': ['a', 'c'], 'q': ['b']})
-        np.testing.assert_array_equal(envs.parts['p'].current_observations(), [[1, 1]] * 4)
+        np.testing.assert_array_equal(envs.groups['p'].current_observations(), [[1, 1]] * 4)
         for _ in range(7):
-            for part in envs.parts.values():
+            for part in envs.groups.values():
                 part.set_actions(np.ones(part.n_envs, int))
-            for part in envs.parts.values():
+            for part in envs.groups.values():
                 part.step(np.ones(part.n_envs, int))
         ended = envs.pop_episodes()
     assert sorted(e.env for e in ended) == list(range(6)) and {(e.reward, e.length) for e in ended} == {(36.0, 8)}
@@ -153,9 +153,9 @@ def test_episodes_go_on_when_the_map_changes():
 
 def test_the_map_of_restored_environments_changes_as_that_of_the_others():
     def step(envs):
-        for part in envs.parts.values():
+        for part in envs.groups.values():
             part.set_actions(np.ones(part.n_envs, int))
-        return {name: np.array(part.step(np.ones(part.n_envs, int))[0]) for name, part in envs.parts.items()}
+        return {name: np.array(part.step(np.ones(part.n_envs, int))[0]) for name, part in envs.groups.items()}
 
     found = []
     for restored in (False, True):
@@ -167,7 +167,7 @@ def test_the_map_of_restored_environments_changes_as_that_of_the_others():
                 step(envs)
                 found.append((envs.snapshot(),))
             envs.set_policy_mapping({'p': ['a', 'c'], 'q': ['b']})
-            found.append((envs.parts['p'].current_observations(), [step(envs) for _ in range(9)]))
+            found.append((envs.groups['p'].current_observations(), [step(envs) for _ in range(9)]))
     np.testing.assert_equal(found[1], found[2])
 
 

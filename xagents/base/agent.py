@@ -8,7 +8,7 @@ import numbers
 import operator
 import os
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Never, Self, Unpack
 
 import gymnasium
@@ -257,10 +257,15 @@ class BaseAgent:
     def _actor_policy(self) -> Policy:
         return self.make_policy(self.actor)
 
+    @property
+    def members(self) -> Mapping[str, BaseAgent]:
+        """The agents of the policies, by the names of the policies: this agent, whose policy has no name."""
+        return {'': self}
+
     @functools.cached_property
     def collector(self) -> Collector:
         """The collector: environments, policy, statistics and random generators."""
-        return Collector(self.envs, self.acting_policy, self.statistics, self.streams, self.raw_rollouts)
+        return Collector.of_policy(self.envs, self.acting_policy, self.statistics, self.streams, self.raw_rollouts)
 
     def policy(self, observations: np.ndarray, noise: np.ndarray | None, **schedule: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N, …] and other columns for prepared observations [N, *D]; without noise, greedy actions.
@@ -304,7 +309,7 @@ class BaseAgent:
         single = is_single(space, observations)
         encoded = self.envs.encoder(as_batch(space, observations) if single else observations)
         noise = None if greedy else policy.draw_noise(self.rng('sample'), (len(encoded),))
-        actions = np.array(self.collector.decode(policy(self.statistics.prepare(encoded), noise)['actions']))
+        actions = np.array(self.collector.group.decode(policy(self.statistics.prepare(encoded), noise)['actions']))
         return actions[0] if single else actions
 
     @answer_keywords

@@ -130,16 +130,16 @@ class OffPolicy(WithReplay, SamplesBatches):
 
     def collect(self, **schedule: Any) -> Rollout:
         """Take `train_frequency` steps over all environments, or `fragment_steps` in each; see `Collector.collect`."""
-        return self.collector.collect(self.n_steps, **schedule)
+        return self.collector.collect(self.n_steps, schedule)
 
     def collect_with(self, choose_actions: Callable[[np.ndarray], np.ndarray]) -> Rollout:
         """Collect with a function from prepared observations [N, *D] to policy actions [N, …] instead of the policy."""
-        collector, policy = self.collector, self.collector.policy
-        collector.policy = _FunctionPolicy(choose_actions, policy.columns)
+        group, policy = self.collector.group, self.collector.policy
+        group.policy = _FunctionPolicy(choose_actions, policy.columns)
         try:
-            return collector.collect(self.n_steps)
+            return self.collector.collect(self.n_steps)
         finally:
-            collector.policy = policy
+            group.policy = policy
 
     def remember(self, batch: dict[str, Any]) -> None:
         """Add a raw rollout to the buffer."""

@@ -78,7 +78,7 @@ class OnPolicy(BaseAgent):
 
     def collect(self, **schedule: Any) -> Rollout:
         """Take `n_steps` steps in every environment; see `Collector.collect`."""
-        return self.collector.collect(self.options.n_steps, **schedule)
+        return self.collector.collect(self.options.n_steps, schedule)
 
     def with_policy_head(self, model: keras.Model) -> keras.Model:
         """Return the model with logits or means as its first output; a log standard deviation is the last output."""

@@ -70,7 +70,7 @@ class SamplesBatches(BaseAgent):
     def buffer_bytes_for(self, size: int) -> int:
         """Return the memory, in bytes, of a buffer of `size` transitions."""
         n_envs, space, stack = self.envs.n_envs, self.envs.observation_space, self.envs.frame_stack
-        action, prioritized = self.collector.decode.action_spec, self.priority_alpha is not None
+        action, prioritized = self.collector.group.decode.action_spec, self.priority_alpha is not None
         return ring_bytes_needed(size, n_envs, space, action, stack, prioritized, self._extra_columns)
 
     @property
@@ -115,7 +115,7 @@ class SamplesBatches(BaseAgent):
 
     def _fill(self, buffer: ReplayBuffer, dataset: Dataset, first: int, n_envs: int) -> int:
         """Add the episodes from index `first` on to a buffer, and to the running statistics if these are empty."""
-        encoder, decoder = self.envs.encoder, self.collector.decode
+        encoder, decoder = self.envs.encoder, self.collector.group.decode
         episodes: Iterable[Batch] = (encode_episode(e, encoder, decoder) for e in dataset.from_episode(first))
         if self.statistics.is_empty:
             episodes = map(self._observe_episode, episodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -75,6 +76,10 @@ class ActingAgent(Protocol):
         """The collector that steps the environments."""
 
     @property
+    def members(self) -> Mapping[str, ActingAgent]:
+        """The agents of the policies, by name; a single policy has the name ''."""
+
+    @property
     def acting_policy(self) -> Policy:
         """The policy with the present weights."""
 
@@ -112,8 +117,7 @@ class LearningAgent(ActingAgent, Protocol):
 
 def replay_buffers(agent: Any) -> dict[str, Any]:
     """Return the replay buffers of an agent by the names of its policies. The name of a single policy is ''."""
-    members = getattr(agent, 'members', {'': agent})
-    return {name: member.buffer for name, member in members.items() if hasattr(member, 'buffer')}
+    return {name: member.buffer for name, member in agent.members.items() if hasattr(member, 'buffer')}
 
 
 def replay_key(name: str) -> str:

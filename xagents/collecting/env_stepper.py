@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,14 +18,9 @@ from xagents.collecting.finite import check_rollout
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import Rollout
 from xagents.collecting.statistics import Statistics
-from xagents.envs.interface import Envs
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.spaces import ActionDecoder
 from xagents.pipeline.context import EpisodeEnd
-
-T = TypeVar('T')
-# a generator that yields before each environment step, and returns a result at its end
-StepGenerator = Generator[None, None, T]
 
 
 class CollectRequest(NamedTuple):
@@ -104,86 +99,88 @@ class FillResult(NamedTuple):
 class EnvStepper(Protocol):
     """The interface between a collector and the object that steps its environments, locally or in explorers."""
 
-    # current observations [N, *D]; None if the environments must be reset
-    observations: np.ndarray | None
+    # current observations [N, *D] of each group; None if the environments must be reset
+    observations: list[np.ndarray] | None
 
     def reset(self, seed: int) -> None:
         """Reset every environment."""
 
-    def fill(self, rollout: Rollout, request: CollectRequest, stats: CollectStats) -> FillResult:
-        """Fill a rollout with raw data for a request, and count steps and episodes."""
+    def fill(
+        self, rollouts: Sequence[Rollout], requests: Sequence[CollectRequest], stats: CollectStats
+    ) -> Sequence[FillResult]:
+        """Fill the rollout of each group with raw data for its request, and count steps and episodes."""
 
     def snapshot(self) -> Snapshot | None:
         """Return a snapshot of the environments; None if they must be reset or cannot be copied."""
 
 
 class LocalEnvStepper:
-    """A stepper of environments in this process."""
+    """A stepper of environments in this process.
 
-    def __init__(self, envs: Envs):
-        self.envs, self.decode = envs, ActionDecoder(envs.action_space)
-        self.observations: np.ndarray | None = None
+    Args:
+        envs: the environments, an `Envs` or `MultiPolicyEnvs`.
+    """
+
+    def __init__(self, envs: Any):
+        self.envs = envs
+        self.observations: list[np.ndarray] | None = None
 
     def reset(self, seed: int) -> None:
         """Reset every environment."""
-        self.observations = self.envs.reset(seed)
+        self.observations = [group.reset(seed) for group in self.envs.groups.values()]
 
     def snapshot(self) -> Snapshot | None:
         """Return a snapshot of the environments; None if they must be reset or cannot be copied."""
         return None if self.observations is None else self.envs.snapshot()
 
-    def fill(self, rollout: Rollout, request: CollectRequest, stats: CollectStats) -> FillResult:
-        """Fill a rollout with raw data for a request, and count steps and episodes.
+    def fill(
+        self, rollouts: Sequence[Rollout], requests: Sequence[CollectRequest], stats: CollectStats
+    ) -> list[FillResult]:
+        """Fill the rollout of each group with raw data for its request, and count steps and episodes.
 
         Raises:
             NotFiniteError: if an observation or reward is not finite; the environments must then be reset.
         """
-        return run_to_end(self.iter_fill(rollout, request, stats))
-
-    def iter_fill(self, rollout: Rollout, request: CollectRequest, stats: CollectStats) -> StepGenerator[FillResult]:
-        """Fill as a generator that yields before each step, so that other policies can choose actions first."""
-        envs, clock = self.envs, time.perf_counter
-        policy, statistics, noise, schedule = request
+        clock, envs = time.perf_counter, self.envs
+        groups = list(zip(envs.groups.values(), rollouts, requests, strict=True))
+        decoders = [ActionDecoder(group.action_space) for group, *_ in groups]
         assert self.observations is not None
-        observations, self.observations = np.array(self.observations), None  # None: after an error, they must be reset
+        # None: after an error, they must be reset
+        observations, self.observations = [np.array(own) for own in self.observations], None
         acting, stepping, start = 0.0, 0.0, clock()
         t = 0
         try:
-            for t in range(len(rollout['valid'])):
+            for t in range(len(rollouts[0]['valid'])):
                 before = clock()
-                rollout['observations'][t], stats.row = observations, t
-                prepared = statistics.prepare(observations)
-                row = None if noise is None else noise[t // policy.noise_repeat]
-                chosen = policy(prepared, row, valid=envs.valid, **schedule)
-                for name in policy.columns:
-                    rollout[name][t] = chosen[name]
-                actions = self.decode(chosen['actions'])
-                rollout['valid'][t] = envs.valid
-                envs.set_actions(actions)
-                acting += clock() - before
-                yield
-                before = clock()
-                observations, *given = envs.step(actions)
-                rollout['rewards'][t], rollout['terminated'][t], rollout['truncated'][t] = given
-                stats.steps += int(np.count_nonzero(rollout['valid'][t]))
-                episodes = envs.pop_episodes()
-                if episodes:
-                    stats.add(episodes, clock() - start)
-                stepping += clock() - before
+                stats.row, actions = t, []
+                for (group, rollout, request), decode, own in zip(groups, decoders, observations, strict=True):
+                    policy, statistics, noise, schedule = request
+                    rollout['observations'][t], rollout['valid'][t] = own, group.valid
+                    row = None if noise is None else noise[t // policy.noise_repeat]
+                    chosen = policy(statistics.prepare(own), row, valid=group.valid, **schedule)
+                    for name in policy.columns:
+                        rollout[name][t] = chosen[name]
+                    actions.append(decode(chosen['actions']))
+                between = clock()
+                acting += between - before
+                results = envs.step_groups(actions)
+                for (group, rollout, _), (_, *given) in zip(groups, results, strict=True):
+                    rollout['rewards'][t], rollout['terminated'][t], rollout['truncated'][t] = given
+                    stats.steps += int(np.count_nonzero(rollout['valid'][t]))
+                    episodes = group.pop_episodes()
+                    if episodes:
+                        stats.add(episodes, clock() - start)
+                observations = [result[0] for result in results]
+                stepping += clock() - between
         except Exception:
-            check_rollout(rollout, t)  # a NaN is the likely cause of another error
+            for rollout in rollouts:
+                check_rollout(rollout, t)  # a NaN is the likely cause of another error
             raise
-        self.observations = rollout['observations'][-1] = observations
+        self.observations = observations
+        for rollout, own in zip(rollouts, observations, strict=True):
+            rollout['observations'][-1] = own
         stats.seconds['act'] += acting
         stats.seconds['env'] += stepping
-        check_rollout(rollout)
-        return FillResult()
-
-
-def run_to_end(steps: StepGenerator[T]) -> T:
-    """Run a generator to its end, and return its result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
+        for rollout in rollouts:
+            check_rollout(rollout)
+        return [FillResult()] * len(groups)

@@ -27,6 +27,8 @@ from xagents.options.errors import OptionError, one_line
 from xagents.pipeline.context import EpisodeEnd
 
 # Makes new environments of the same kind: (n_envs, render_mode, training, in_process) -> Envs.
+StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Observations, rewards, terminated and truncated, [N, …] each."""
 EnvFactory = Callable[[int, str | None, bool, bool], 'Envs']
 NEXT_STEP_HINT = 'pass autoreset_mode=AutoresetMode.NEXT_STEP to the vector, or in vector_kwargs to make_vec'
 RECREATE_HINT = 'pass create_envs a function that makes the environment, or pass environments to evaluate on'
@@ -222,6 +224,20 @@ class Envs(Copyable):
             self.recorder.reset(observations)
         return observations if self._encode is None else self._encode(observations)
 
+    @property
+    def groups(self) -> dict[str, Envs]:
+        """The rows of each policy, by the name of the policy: all rows, of a policy without a name."""
+        return {'': self}
+
+    @property
+    def policy_mapping(self) -> dict[str, tuple[str, ...]]:
+        """The agents of each policy."""
+        return {'': self.agents}
+
+    def step_groups(self, actions: Sequence[np.ndarray]) -> list[StepResult]:
+        """Take one step with the actions of each group; see `step`."""
+        return [self.step(actions[0])]
+
     def current_observations(self) -> np.ndarray:
         """Return the current observations [N, *D], if several policies share the environments."""
         assert isinstance(self._vector, AgentRows)
@@ -229,10 +245,10 @@ class Envs(Copyable):
 
     def set_actions(self, actions: np.ndarray) -> None:
         """Set the actions of the next step, if several policies share the environments; `step` then executes it."""
-        if isinstance(self._vector, AgentRows):
-            self._vector.set_actions(actions)
+        assert isinstance(self._vector, AgentRows)
+        self._vector.set_actions(actions)
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def step(self, actions: np.ndarray) -> StepResult:
         """Take one step with the environment actions [N, …] of `ActionDecoder`.
 
         Returns:

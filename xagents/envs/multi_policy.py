@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xagents.envs.interface import Copyable, Envs
+from xagents.envs.interface import Copyable, Envs, StepResult
 from xagents.envs.maker import EnvMaker, find_maker, load_wrapper
 from xagents.envs.multi_agent import AgentRows, AgentSet, ParallelVector
 from xagents.envs.snapshots.write import Snapshot
@@ -25,10 +25,10 @@ class MultiPolicyEnvs(Copyable):
     """N environments of M agents, in which each of several policies acts for some of the agents.
 
     Properties of whole environments have the names that they have in `Envs`. The observations and actions of a policy
-    are in its part. A step involves all parts: each part first sets its actions, then each part steps.
+    are in its group.
 
     Attributes:
-        parts: the rows of each policy's agents, by the policy's name.
+        groups: the rows of each policy's agents, by the policy's name.
         agents: the names of the M agents of each environment.
         agents_per_env: M.
         can_render: whether `render` returns frames.
@@ -57,9 +57,9 @@ class MultiPolicyEnvs(Copyable):
         self.agents = self._parallel_vector.agent_set.names
         self.agents_per_env = len(self.agents)
         self.n_envs = n_envs * self.agents_per_env
-        self.parts: dict[str, Envs] = {}
+        self.groups: dict[str, Envs] = {}
         try:
-            self.parts = self._parts(policy_mapping)
+            self.groups = self._make_groups(policy_mapping)
         except BaseException:
             self.close()
             raise
@@ -72,9 +72,9 @@ class MultiPolicyEnvs(Copyable):
         return self._first_part().draws_pictures
 
     def _first_part(self) -> Envs:
-        return next(iter(self.parts.values()))
+        return next(iter(self.groups.values()))
 
-    def _parts(self, policy_mapping: PolicyMapping) -> dict[str, Envs]:
+    def _make_groups(self, policy_mapping: PolicyMapping) -> dict[str, Envs]:
         agent_indices = assign_agents(self.id, self._parallel_vector.agent_set, policy_mapping)
         return {policy: self._part(policy, own) for policy, own in agent_indices.items()}
 
@@ -82,7 +82,7 @@ class MultiPolicyEnvs(Copyable):
         def factory(*_: Any) -> Envs:
             raise OptionError('env', f'{policy} acts with its team only: evaluate, play and train the whole team')
 
-        kept = self.parts.get(policy)
+        kept = self.groups.get(policy)
         if kept is not None and kept.agents == tuple(self.agents[i] for i in agent_indices):
             return kept
         return Envs(AgentRows(self._parallel_vector, agent_indices), id=self.id, factory=factory)
@@ -90,7 +90,7 @@ class MultiPolicyEnvs(Copyable):
     @property
     def policy_mapping(self) -> dict[str, tuple[str, ...]]:
         """The agents of each policy."""
-        return {policy: part.agents for policy, part in self.parts.items()}
+        return {policy: part.agents for policy, part in self.groups.items()}
 
     @property
     def valid(self) -> np.ndarray:
@@ -100,7 +100,7 @@ class MultiPolicyEnvs(Copyable):
     def _gather(self, name: str, dtype: Any) -> np.ndarray:
         """Return a counter of all parts, in the order of all agents."""
         whole = np.zeros(self.n_envs, dtype)
-        for part in self.parts.values():
+        for part in self.groups.values():
             whole[list(part.env_indices)] = part.state()[name]
         return whole
 
@@ -112,20 +112,27 @@ class MultiPolicyEnvs(Copyable):
         """
         state = self._first_part().state()
         whole = {name: self._gather(name, state[name].dtype) for name in ('valid', 'totals', 'lengths')}
-        before, self.parts = self.parts, self._parts(policy_mapping)
-        for policy, part in self.parts.items():
+        before, self.groups = self.groups, self._make_groups(policy_mapping)
+        for policy, part in self.groups.items():
             if part is not before.get(policy):
                 own = {name: array[list(part.env_indices)] for name, array in whole.items()}
                 part.load_counters({**own, 'seeds': state['seeds'], 'episodes': []})
 
     def reset(self, seed: int | None = None) -> None:
         """Start an episode in every environment."""
-        for part in self.parts.values():
+        for part in self.groups.values():
             part.reset(seed)
+
+    def step_groups(self, actions: Sequence[np.ndarray]) -> list[StepResult]:
+        """Take one step with the actions of each group, and return the result of each group; see `Envs.step`."""
+        groups = self.groups.values()
+        for group, own in zip(groups, actions, strict=True):
+            group.set_actions(own)
+        return [group.step(own) for group, own in zip(groups, actions, strict=True)]
 
     def pop_episodes(self) -> list[EpisodeEnd]:
         """Return the episodes of all agents that ended since the last call."""
-        return [episode for part in self.parts.values() for episode in part.pop_episodes()]
+        return [episode for part in self.groups.values() for episode in part.pop_episodes()]
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restore a snapshot of environments of the same kind with the same policy mapping.
@@ -136,7 +143,7 @@ class MultiPolicyEnvs(Copyable):
         if snapshot.record.get('kind') != self.compatibility_key():
             raise ValueError('snapshot: got one of other environments or policies, expected one of these')
         (states,) = self._assign(lambda: [self.state()], [snapshot])
-        for policy, part in self.parts.items():
+        for policy, part in self.groups.items():
             part.load_counters(states[policy])
         # the snapshot made a new object, which the parts share: parts of a later mapping must have it, too
         rows = self._first_part()._vector
@@ -145,11 +152,11 @@ class MultiPolicyEnvs(Copyable):
 
     def state(self) -> dict[str, Any]:
         """Return the state that changes: the vector and the counters of each policy."""
-        return {policy: part.state() for policy, part in self.parts.items()}
+        return {policy: part.state() for policy, part in self.groups.items()}
 
     def compatibility_key(self) -> list[Any]:
         """Return the properties that must be equal in environments that exchange snapshots."""
-        return [[policy, list(part.agents), part.compatibility_key()] for policy, part in self.parts.items()]
+        return [[policy, list(part.agents), part.compatibility_key()] for policy, part in self.groups.items()]
 
     def recreate(
         self, n_envs: int, *, render_mode: str | None = None, training: bool = False, in_process: bool = False

@@ -37,7 +37,8 @@ MAX_UNREPORTED = 100
 
 def evaluation_collector(agent: ActingAgent, envs: Envs, policy: Policy | None = None) -> Collector:
     """Return a collector that plays with an agent's present weights, or with another policy, and changes no state."""
-    return agent.collector.with_envs(envs, agent.acting_policy if policy is None else policy, agent.statistics)
+    acting = {name: (policy or member.acting_policy, member.statistics) for name, member in agent.members.items()}
+    return agent.collector.with_envs(envs, acting)
 
 
 def evaluate(
@@ -137,7 +138,7 @@ def play_episodes(
         Interruption.check()
         before = envs.valid.copy()
         ages += before
-        _, rewards, *_ = collector.step(collector.act(rng))
+        rewards = collector.step_groups(collector.act_groups(rng))
         totals += rewards
         unreported += envs.valid & ~before  # episodes that began since the last report
         ended = collector.ended_episodes
@@ -262,7 +263,7 @@ def play_episode(
     _show(envs, sinks)
     while not is_over and (max_steps is None or steps < max_steps):
         Interruption.check()
-        _, rewards, *_ = collector.step(collector.act(rng))
+        rewards = collector.step_groups(collector.act_groups(rng))
         steps, totals = steps + 1, totals + rewards
         for ended in collector.ended_episodes:
             is_over = not envs.agents or ended.team is not None

@@ -51,7 +51,7 @@ class PolicyEvaluator:
         envs = self._envs[n_envs]
         if EnvSpaces(envs.encoder.raw_space, envs.action_space) != policy.spaces:
             raise ValueError(f'{envs.id} in the evaluation process has other spaces than the training environment')
-        collector = Collector(envs, policy.acting_policy, policy.statistics, RandomStreams(0))
+        collector = Collector.of_policy(envs, policy.acting_policy, policy.statistics, RandomStreams(0))
 
         def say(line: str) -> None:
             parent.send(kind='say', line=line)

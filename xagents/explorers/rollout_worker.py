@@ -103,7 +103,7 @@ class RolloutWorker:
         stats = self._stats = FragmentStats()
         request = CollectRequest(self.policy, self.statistics, arrays.get('noise'), header['schedule'])
         with contextlib.suppress(NotFiniteError):  # the learner finds the number as well and handles it
-            self.stepper.fill(rollout, request, stats)
+            self.stepper.fill([rollout], [request], stats)
         rollout['valid'][stats.row + 1 :] = False  # rows after an error are not valid
         result: dict[str, Any] = {'number': header['number'], 'episodes': stats.finished_episodes}
         exploration = self.policy.exploration
@@ -121,11 +121,11 @@ class RolloutWorker:
         if self.policy.exploration is not None:
             self.policy.exploration.load(strip_prefix(EXPLORATION, arrays))
         if 'seed' in header:
-            self.stepper.observations = self.stepper.envs.reset(header['seed'], self.first)
+            self.stepper.observations = [self.stepper.envs.reset(header['seed'], self.first)]
         elif ENV_STATE in header:
             copies, observations = unpack_env_state((dict(header), dict(arrays)))
             self.stepper.envs.restore_each(copies)
-            self.stepper.observations = observations
+            self.stepper.observations = [observations]
 
     def _rollout_buffer(self, n_steps: int) -> Rollout:
         if self._rollout is None or len(self._rollout['valid']) != n_steps:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ class WorkerPool:
         agents_per_env = specification.get('together', 1)
         ends = [n_envs // agents_per_env * i // n_explorers for i in range(n_explorers + 1)]
         self.shards = [EnvShard(i, a, b - a, agents_per_env) for i, (a, b) in enumerate(itertools.pairwise(ends))]
-        self.observations: np.ndarray | None = None
+        self.observations: list[np.ndarray] | None = None
         self.n_lost_envs, self.snapshot_problem = 0, ''
         self._n_envs, self._max_lag = n_envs, max_lag
         self._assembler = RolloutAssembler(self.shards, max_lag > 0)
@@ -105,10 +105,12 @@ class WorkerPool:
         for shard in self.shards:
             shard.state_before = shard.state_after = ({'seed': seed}, {})
             shard.in_sync = False
-        self.observations = np.zeros(0)  # the next fragments contain the observations
+        self.observations = [np.zeros(0)]  # the next fragments contain the observations
 
-    def fill(self, rollout: Rollout, request: CollectRequest, stats: CollectStats) -> FillResult:
-        """Write M fragments into a rollout, unnormalised, and update the statistics.
+    def fill(
+        self, rollouts: Sequence[Rollout], requests: Sequence[CollectRequest], stats: CollectStats
+    ) -> list[FillResult]:
+        """Write M fragments into the rollout of a single policy, unnormalised, and update the statistics.
 
         Raises:
             ExplorerError: If an assignment has failed too often, or too many workers were lost.
@@ -116,6 +118,7 @@ class WorkerPool:
             RunInterrupted: If the run should end while it waits for fragments, or explorers are missing at the
                 deadline; the state is then unchanged.
         """
+        (rollout,), (request,) = rollouts, requests
         start, previous_observations = time.perf_counter(), self.observations
         self._n_rollouts += 1
         self._array_specs = {name: (array.dtype, array.shape) for name, array in rollout.items()}
@@ -138,7 +141,7 @@ class WorkerPool:
         self._store_env_states(batch, previous_observations)
         if self._max_lag:  # workers collect while the learner uses this rollout
             self._assign(request, broadcast)
-        return filled
+        return [filled]
 
     def snapshot(self) -> Snapshot | None:
         """Return a snapshot of the environments; None if they will be reset or cannot be copied."""
@@ -157,10 +160,11 @@ class WorkerPool:
 
     def _adopt_local_state(self) -> None:
         """Set the state of all shards to the state of the environments of this process."""
-        local_stepper = self._local_stepper
-        copies = None if local_stepper.observations is None else local_stepper.envs.snapshot_each()
-        if copies is not None:
-            self.observations = x = np.array(local_stepper.observations)
+        local_stepper, observations = self._local_stepper, self._local_stepper.observations
+        copies = None if observations is None else local_stepper.envs.snapshot_each()
+        if observations is not None and copies is not None:
+            x = np.array(observations[0])
+            self.observations = [x]
             for shard in self.shards:
                 shard.state_before = shard.state_after = pack_env_state(copies[shard.range], x[shard.range])
 
@@ -177,18 +181,18 @@ class WorkerPool:
         except ValueError as error:  # the bytes of a snapshot come from a worker and may be invalid
             local_stepper.envs.snapshot_problem = one_line(error)
             return False
-        local_stepper.observations = np.array(self.observations)
+        local_stepper.observations = [np.array(own) for own in self.observations]
         return True
 
-    def _store_env_states(self, batch: list[ReceivedFragment], previous_observations: np.ndarray | None) -> None:
+    def _store_env_states(self, batch: list[ReceivedFragment], previous: list[np.ndarray] | None) -> None:
         """Store the states and observations at the end of the fragments of a batch."""
         after = batch[0].fragment.columns['observations'][-1]
         shape = (self._n_envs, *after.shape[1:])
-        fits = previous_observations is not None and previous_observations.shape == shape
-        observations = np.array(previous_observations) if fits else np.zeros(shape, after.dtype)
+        fits = previous is not None and previous[0].shape == shape
+        observations = np.array(previous[0]) if previous is not None and fits else np.zeros(shape, after.dtype)
         for shard, _, fragment, *_ in batch:
             observations[shard.range], shard.state_after = fragment.columns['observations'][-1], fragment.env_state
-        self.observations = observations
+        self.observations = [observations]
 
     # assignments
 

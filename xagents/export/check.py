@@ -146,7 +146,7 @@ def _distances(agent: BaseAgent, outputs: np.ndarray, expected: np.ndarray, got:
         nvec = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [agent.n_actions]
         sizes = np.asarray(nvec, np.int64)
         wanted, returned = (
-            agent.collector.decode.inverse(actions).reshape(len(got), -1) for actions in (expected, got)
+            agent.collector.group.decode.inverse(actions).reshape(len(got), -1) for actions in (expected, got)
         )
         valid = (returned >= 0) & (returned < sizes)
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])

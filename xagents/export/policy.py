@@ -205,7 +205,7 @@ def _make_decoder(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return a function from the policy's output [N, units] to environment actions: the mode, then the decoder."""
     space = agent.envs.action_space
     n = () if isinstance(space, spaces.Discrete) else (agent.n_actions,)
-    dtype = tf.as_dtype(agent.collector.decode(np.zeros((1, *n), np.int32)).dtype)
+    dtype = tf.as_dtype(agent.collector.group.decode(np.zeros((1, *n), np.int32)).dtype)
     shape = (-1, *(space.shape or ()))
     if isinstance(space, spaces.Box):
         return lambda x: tf.cast(tf.reshape(_scale_to_bounds(space, x), shape), dtype)

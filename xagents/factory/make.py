@@ -196,7 +196,7 @@ class AgentPlan:
 
     def _team(self, envs: MultiPolicyEnvs, members: Mapping[str, tuple[Entry, Settings]]) -> Any:
         """Make a team of agents, one for each policy."""
-        made = make_members(members, envs.parts, make_agent, self.networks)
+        made = make_members(members, envs.groups, make_agent, self.networks)
 
         def remake(name: str, part: Envs) -> Any:
             entry, own = members[name]

@@ -51,7 +51,8 @@ class PolicyPlayer:
         self.statistics: Statistics = trained.statistics
         self.streams = RandomStreams(seed)
         self.progress = Progress(deque(), Context(steps=steps))
-        self.collector = Collector(envs, self.acting_policy, self.statistics, self.streams)
+        self.members = {'': self}
+        self.collector = Collector.of_policy(envs, self.acting_policy, self.statistics, self.streams)
 
     def refresh(self) -> None:
         """Do nothing: a saved policy does not change."""

@@ -31,7 +31,7 @@ def space_lines(envs: Any) -> list[str]:
     """Return the spaces of environments in one line, or in one line for each policy."""
     if not hasattr(envs, 'parts'):
         return [f'Observations: {describe_spaces(envs)}']
-    return [f'{name}: observations {describe_spaces(part)}' for name, part in envs.parts.items()]
+    return [f'{name}: observations {describe_spaces(part)}' for name, part in envs.groups.items()]
 
 
 def describe_spaces(envs: Envs) -> str:

@@ -36,8 +36,8 @@ class Overlap:
         agent, collector = run.agent, run.agent.collector
         assert agent.acting_policy.network is not None  # `check_overlap` has checked this
         ahead = agent.acting_policy.with_network(agent.acting_policy.network.copy()), agent.statistics.copy()
-        collector.policy, collector.statistics = ahead
-        collector.keep_rollouts(2)  # the agent learns from one while the collector writes the other
+        collector.group.policy, collector.group.statistics = ahead
+        collector.group.keep_rollouts(2)  # the agent learns from one while the collector writes the other
         self._ahead = Prefetcher(stream)
 
     def take(self) -> Context | None:
@@ -81,8 +81,8 @@ class Overlap:
         finally:
             agent, collector = self.run.agent, self.run.agent.collector
             agent.statistics.sync(collector.statistics)
-            collector.policy, collector.statistics = agent.acting_policy, agent.statistics
-            collector.keep_rollouts(1)
+            collector.group.policy, collector.group.statistics = agent.acting_policy, agent.statistics
+            collector.group.keep_rollouts(1)
 
     def _changed(self, ahead: Context) -> dict[str, Any]:
         """Return the counters that collecting has changed. `seconds` belongs to learning and is left out."""

@@ -69,7 +69,7 @@ def record(
     policy: Policy = agent.acting_policy
     if random_actions:
         policy = EpsilonRandomPolicy(policy, envs.action_space, random_actions, stochastic)
-    collector = Collector(envs, policy, agent.statistics, agent.streams)
+    collector = Collector.of_policy(envs, policy, agent.statistics, agent.streams)
     quotas = playing.episode_quotas(episodes, envs)
     writer = dataset_writer(agent, dataset, 'dataset', command)
     envs.recorder = recorder = DatasetRecorder(writer, envs.n_envs, weights_version(agent), quotas.tolist())

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from xagents.collecting.collector import ONLY
 from xagents.collecting.env_stepper import CollectStats
 from xagents.collecting.finite import NotFiniteError, find_nonfinite
 from xagents.evaluation import playing
@@ -57,8 +58,9 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
     except RunInterrupted as interruption:
         ctx.idle, ctx.batch, ctx.stop = True, {}, interruption.reason
     # learning normalises the rollout with the present statistics, even if collecting has changed them by then
-    present_statistics = collector.statistics
-    ctx.statistics = present_statistics if present_statistics is agent.statistics else present_statistics.copy()
+    group = collector.groups.get(ONLY)
+    present = agent.statistics if group is None else group.statistics
+    ctx.statistics = present if present is agent.statistics else present.copy()
     for episode in stats.episodes:
         if math.isfinite(episode.reward):  # NaN or inf would stay in every later mean
             step, seconds = ctx.steps + episode.step, before + episode.time

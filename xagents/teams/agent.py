@@ -13,6 +13,7 @@ from xagents.base.agent import BaseAgent
 from xagents.checkpoints.agent_state import capture_state
 from xagents.checkpoints.protocols import BufferNeeds
 from xagents.checkpoints.state_files import AgentState
+from xagents.collecting.collector import Collector
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.rollouts import ColumnSpecs
 from xagents.collecting.statistics import Statistics
@@ -24,7 +25,6 @@ from xagents.pipeline.schedules import Schedule
 from xagents.runs.run import Run
 from xagents.teams import stages
 from xagents.teams.cli import TeamOptions, policy_seed
-from xagents.teams.collector import TeamCollector
 
 # run options that need a single policy
 SINGLE_POLICY_OPTIONS = ('overlap', 'explorers', 'record_dataset', 'checkpoints', 'eval_async')
@@ -60,9 +60,9 @@ class TeamAgent(BaseAgent):
         self, envs: MultiPolicyEnvs, members: Mapping[str, BaseAgent], remake: Callable[..., BaseAgent], **options: Any
     ):
         super().__init__(envs, **options)
-        self.members = dict(members)
+        self._members = dict(members)
         self._remake = remake
-        self.map = {agent: name for name, part in envs.parts.items() for agent in part.agents}
+        self.map = {agent: name for name, part in envs.groups.items() for agent in part.agents}
         self.streams = TeamRandomStreams(self.streams.seed, self.members)
         self._collect_models()
         self._check_steps()
@@ -89,14 +89,20 @@ class TeamAgent(BaseAgent):
     # the interface of a run
 
     @property
+    def members(self) -> dict[str, BaseAgent]:  # type: ignore[override]
+        """The xagents agents, by the names of their policies."""
+        return self._members
+
+    @property
     def n_steps(self) -> int:
         """T, the number of steps of each environment per iteration."""
         return next(iter(self.members.values())).n_steps
 
     @functools.cached_property
-    def collector(self) -> TeamCollector:  # type: ignore[override]
+    def collector(self) -> Collector:
         """The collector of all policies."""
-        return TeamCollector(self.envs, {n: member.collector for n, member in self.members.items()}, self.streams)
+        groups = {name: member.collector.group for name, member in self.members.items()}
+        return Collector(self.envs, groups, self.streams)
 
     def collect(self, **schedule: Any) -> dict[str, Any]:
         """Collect `n_steps` steps with all policies, and return a rollout per policy, by name."""
@@ -105,7 +111,7 @@ class TeamAgent(BaseAgent):
         for name, value in schedule.items():
             member, _, own = name.partition('/')
             schedules[member][own] = value
-        return self.collector.collect(self.n_steps, schedules)
+        return self.collector.collect_groups(self.n_steps, schedules)
 
     def learning(self) -> Recipe:
         """Return the stage in which each policy learns."""
@@ -200,20 +206,23 @@ class TeamAgent(BaseAgent):
             if counts[name] != member.envs.n_envs and hasattr(member, 'buffer'):
                 problem = f'map: {name} has a replay buffer of {member.envs.n_envs} agents, expected equally many'
                 raise OptionError('policies', problem)
+        was_running = self.collector.observations is not None
         self.envs.set_policy_mapping(policy_mapping)
         for name, member in list(self.members.items()):
-            if self.envs.parts[name] is not member.envs:
+            if self.envs.groups[name] is not member.envs:
                 self.members[name] = self._reassigned(name, member)
         policies = self.options.policies or {}
         self.options.policies = {n: {**policy, 'agents': list(policy_mapping[n])} for n, policy in policies.items()}
         self._collect_models()
         assert isinstance(self.streams, TeamRandomStreams)
         self.streams.members = self.members
-        self.collector.members = {name: member.collector for name, member in self.members.items()}
+        self.collector.groups = {name: member.collector.group for name, member in self.members.items()}
+        if was_running:
+            self.collector.observations = [part.current_observations() for part in self.envs.groups.values()]
 
     def _reassigned(self, name: str, member: BaseAgent) -> BaseAgent:
         """Return a member for other agents of the environments; its state of individual agents is reset."""
-        part, was_running = self.envs.parts[name], member.collector.observations is not None
+        part = self.envs.groups[name]
         if part.n_envs == member.envs.n_envs:
             new, new.envs = member, part
             del new.__dict__['collector']
@@ -223,7 +232,7 @@ class TeamAgent(BaseAgent):
             state, fresh = capture_state(member), capture_state(new).arrays
             fitting = {n: x for n, x in state.arrays.items() if n in fresh and x.shape == fresh[n].shape}
             new.load_state(AgentState(state.weights, {**fresh, **fitting}, state.record))
-        new.collector.restart_from(part.current_observations() if was_running else None)
+        new.collector.group.restarted = True
         return new
 
 
