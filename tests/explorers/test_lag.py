@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.explorers.test_explorers import COMMON, OFF, make
-from tests.explorers.test_worker_pool import FakeLink, Launcher
+from tests.explorers.test_worker_pool import SPEC, FakeLink, Launcher
 from xagents.collecting.collector import Collector
 from xagents.collecting.env_stepper import CollectRequest, CollectStats
 from xagents.collecting.random_streams import RandomStreams
@@ -82,7 +82,8 @@ class ReseedingPolicy:
 def test_no_fragment_is_older_than_the_bound_and_none_is_lost(speeds, max_lag, seed):
     rng, m = np.random.default_rng(seed), len(speeds)
     events = Explorers(speeds, rng)
-    pool = WorkerPool({}, 2 * m, m, SimpleNamespace(observations=None), RandomStreams(1), events, Launcher(), max_lag)
+    streams, nowhere = {'': RandomStreams(1)}, SimpleNamespace(observations=None)
+    pool = WorkerPool(SPEC, 2 * m, m, nowhere, streams, events, Launcher(), max_lag)
     pool.reset(1)
     policy, held, known = ReseedingPolicy(), {}, []
     for filled in range(40):

@@ -19,6 +19,7 @@ from xagents.system.interruption import RunInterrupted
 from xagents.version import __version__
 
 T, N = 3, 2
+SPEC = {'policies': {'': {'agents_per_env': 1}}}
 
 
 class FakeLink:
@@ -73,7 +74,7 @@ def fragment(number=1, **others):
 @pytest.fixture
 def pool():
     events, launcher, stats = queue.SimpleQueue(), Launcher(), CollectStats()
-    made = WorkerPool({}, N, 1, SimpleNamespace(observations=None), RandomStreams(1), events, launcher)
+    made = WorkerPool(SPEC, N, 1, SimpleNamespace(observations=None), {'': RandomStreams(1)}, events, launcher)
     made.reset(7)
     policy = SimpleNamespace(
         published_weights=PublishedWeights(1, np.zeros(3, np.float32)), warming_up=False, exploration=None

@@ -132,31 +132,37 @@ def test_what_has_a_replay_buffer_keeps_as_many_agents():
             three.fit(max_steps=450)
 
 
+def steps(envs, n):
+    """Take steps in which every agent walks on, and return the last observations of each policy."""
+    for _ in range(n):
+        results = envs.step_groups([np.ones(group.n_envs, int) for group in envs.groups.values()])
+    return {name: np.array(result[0]) for name, result in zip(envs.groups, results, strict=True)}
+
+
 def test_episodes_go_on_when_the_map_changes():
     with create_multi_policy_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
         envs.reset(1)
-        for part in envs.groups.values():
-            part.set_actions(np.ones(part.n_envs, int))
-        for part in envs.groups.values():
-            part.step(np.ones(part.n_envs, int))
+        steps(envs, 1)
         envs.set_policy_mapping({'p': ['a', 'c'], 'q': ['b']})
-        np.testing.assert_array_equal(envs.groups['p'].current_observations(), [[1, 1]] * 4)
-        for _ in range(7):
-            for part in envs.groups.values():
-                part.set_actions(np.ones(part.n_envs, int))
-            for part in envs.groups.values():
-                part.step(np.ones(part.n_envs, int))
+        steps(envs, 7)
         ended = envs.pop_episodes()
-    assert sorted(e.env for e in ended) == list(range(6)) and {(e.reward, e.length) for e in ended} == {(36.0, 8)}
+    assert [e.env for e in ended] == list(range(6)) and {(e.reward, e.length) for e in ended} == {(36.0, 8)}
     assert [e.team for e in ended if e.team is not None] == [108.0, 108.0]
 
 
-def test_the_map_of_restored_environments_changes_as_that_of_the_others():
-    def step(envs):
-        for part in envs.groups.values():
-            part.set_actions(np.ones(part.n_envs, int))
-        return {name: np.array(part.step(np.ones(part.n_envs, int))[0]) for name, part in envs.groups.items()}
+@EAGER
+def test_a_changed_map_moves_the_observations_of_agents():
+    policies = {'p': {**ONCE, 'agents': 'a'}, 'q': {**ONCE, 'agents': ['b', 'c']}}
+    with contextlib.closing(team(Walks, policies, n_envs=2, env_kwargs={'agents': list('abc')})) as both:
+        both.collect()
+        (a,), (b, c) = (np.split(own.reshape(2, -1, 2), own.shape[0] // 2, 1) for own in both.collector.observations)
+        both.map.update(c='p')
+        both.apply_map()
+        np.testing.assert_array_equal(both.collector.observations[0].reshape(2, 2, 2), np.concatenate([a, c], 1))
+        np.testing.assert_array_equal(both.collector.observations[1], b[:, 0])
 
+
+def test_the_map_of_restored_environments_changes_as_that_of_the_others():
     found = []
     for restored in (False, True):
         with create_multi_policy_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
@@ -164,11 +170,24 @@ def test_the_map_of_restored_environments_changes_as_that_of_the_others():
             if restored:
                 envs.restore(found[0][0])
             else:
-                step(envs)
+                steps(envs, 1)
                 found.append((envs.snapshot(),))
             envs.set_policy_mapping({'p': ['a', 'c'], 'q': ['b']})
-            found.append((envs.groups['p'].current_observations(), [step(envs) for _ in range(9)]))
+            found.append([steps(envs, 1) for _ in range(9)])
     np.testing.assert_equal(found[1], found[2])
+
+
+def test_each_environment_of_several_policies_can_be_copied():
+    with create_multi_policy_envs({'p': ['x', 'w'], 'q': ['y', 'z']}, f'{HERE}:Leaving', 3) as envs:
+        envs.reset(1)
+        steps(envs, 2)
+        envs.pop_episodes()
+        copies = envs.snapshot_each()
+        expected = [steps(envs, 1) for _ in range(7)], envs.pop_episodes()
+        envs.reset(5)
+        steps(envs, 4)
+        envs.restore_each(copies)
+        np.testing.assert_equal(([steps(envs, 1) for _ in range(7)], envs.pop_episodes()), expected)
 
 
 @EAGER
@@ -300,3 +319,32 @@ def test_a_member_acts_with_its_team_only():
         del both.map['z'], both.map['a']
         with pytest.raises(OptionError, match='map: a has no policy, expected one of x, y'):
             both.play()
+
+
+@EAGER
+def test_explorers_serve_a_team_and_change_nothing(tmp_path):
+    def trained(n, first=300):
+        given = {'explorers': n} if n else {}
+        run = str(tmp_path / str(n))
+        with contextlib.closing(team(run_dir=run, final_episodes=0, schedule_steps=1000, vector='sync')) as both:
+            both.fit(max_steps=first, **given)
+        with contextlib.closing(xagents.resume(run, quiet=True)) as both:  # in the midst of episodes
+            logs = list(both.train_iter(max_steps=600, **given))
+            kept = {name: weights(member) for name, member in both.members.items()}
+            return kept, [log['mean_reward'] for log in logs], both.evaluate(2)
+
+    alone = trained(0)
+    for n in (1, 3):
+        np.testing.assert_equal(trained(n), alone)
+
+
+@EAGER
+def test_the_map_stays_during_a_run_with_explorers():
+    policies = {'p': {**ONCE, 'agents': 'a_0'}, 'q': {**ONCE, 'agents': ['a_1', 'z']}}
+    kwargs = {'agents': ['a_0', 'a_1', 'z']}
+    with contextlib.closing(team(f'{HERE}:Walks', policies, vector='sync', env_kwargs=kwargs)) as both:
+        stream = both.train_iter(max_steps=1000, explorers=1)
+        next(stream)
+        both.map = {**both.map, 'a_1': 'p'}
+        with pytest.raises(OptionError, match='cannot change during a run with explorers'):
+            list(stream)

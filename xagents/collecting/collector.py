@@ -200,14 +200,11 @@ class Collector:
 
     def _step(self, actions: Sequence[np.ndarray]) -> list[StepResult]:
         self._check_local()
-        counts = [int(np.count_nonzero(group.envs.valid)) for group in self.groups.values()]
+        valid = sum(int(np.count_nonzero(group.envs.valid)) for group in self.groups.values())
         results = self.envs.step_groups(actions)
-        self.observations, self.ended_episodes = [result[0] for result in results], []
-        for group, count in zip(self.groups.values(), counts, strict=True):
-            ended = group.envs.pop_episodes()
-            self.stats.steps += count
-            self.stats.add(ended, 0.0)
-            self.ended_episodes += ended
+        self.observations, self.ended_episodes = [result[0] for result in results], self.envs.pop_episodes()
+        self.stats.steps += valid
+        self.stats.add(self.ended_episodes, 0.0)
         return results
 
     # weights, state, further environments
@@ -261,7 +258,7 @@ class Collector:
             own, own_record = group.state()
             if observations is not None:
                 own['observations'] = np.array(observations[i])
-            arrays |= add_prefix(name, own) if name else own
+            arrays |= add_prefix(name, own)
             if name:
                 record.setdefault('collectors', {})[name] = own_record
             else:
@@ -282,7 +279,7 @@ class Collector:
         Returns:
             Whether the environments were restored; if not, the next step begins new episodes.
         """
-        own = {name: strip_prefix(name, arrays) if name else arrays for name in self.groups}
+        own = {name: strip_prefix(name, arrays) for name in self.groups}
         self.streams.load(record['rngs'])
         for name, group in self.groups.items():
             group.load(own[name], record['collectors'][name] if name else record)

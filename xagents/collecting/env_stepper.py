@@ -164,12 +164,11 @@ class LocalEnvStepper:
                 between = clock()
                 acting += between - before
                 results = envs.step_groups(actions)
-                for (group, rollout, _), (_, *given) in zip(groups, results, strict=True):
+                for (_, rollout, _), (_, *given) in zip(groups, results, strict=True):
                     rollout['rewards'][t], rollout['terminated'][t], rollout['truncated'][t] = given
                     stats.steps += int(np.count_nonzero(rollout['valid'][t]))
-                    episodes = group.pop_episodes()
-                    if episodes:
-                        stats.add(episodes, clock() - start)
+                if episodes := envs.pop_episodes():
+                    stats.add(episodes, clock() - start)
                 observations = [result[0] for result in results]
                 stepping += clock() - between
         except Exception:

@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 from xagents.envs.interface import RECREATE_HINT, EnvFactory, Envs
 from xagents.envs.maker import NOT_ATARI, EnvMaker, find_maker, is_atari, load_wrapper
 from xagents.envs.multi_agent import ParallelEnvAdapter
-from xagents.envs.multi_policy import MultiPolicyEnvs
+from xagents.envs.multi_policy import MultiPolicyEnvs, PolicyMapping, create_multi_policy_envs
 from xagents.envs.pettingzoo_envs import is_pettingzoo_env, to_parallel_env
 from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_for_vector, with_agent_rows
 from xagents.envs.wrappers import AtariConfig, with_report
@@ -104,6 +104,13 @@ def create_envs(
         raise OptionError('preprocess', maker.name + NOT_ATARI)
     preprocess = recognised if preprocess is None else preprocess
     return _create_from_maker(dataclasses.replace(maker, atari=atari if preprocess else None), n_envs, vector)
+
+
+def create_groups(policy_mapping: PolicyMapping, **options: Any) -> Any:
+    """Make environments for the policies of an `Envs.policy_mapping`; see `create_envs` for the options."""
+    if '' in policy_mapping:  # all rows belong to a policy without a name
+        return create_envs(**options)
+    return create_multi_policy_envs(policy_mapping, **options)
 
 
 def _create_from_maker(maker: EnvMaker, n_envs: int, vector: str) -> Envs:

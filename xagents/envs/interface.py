@@ -205,15 +205,14 @@ class Envs(Copyable):
         Args:
             seed: the seed from which each environment's own seed is derived, independently of N. A vector that accepts
                 a single seed gets a single one. None continues the sequence of seeds of the last seed given.
-            first: the index of the first of these environments, if they are part of a larger set.
+            first: the index of the first of these environments among all of a larger set, if they are part of one.
 
         Returns:
             observations [N, *D]; the next step may overwrite the array.
         """
         if seed is not None or self._seeds is None:
             self._seeds = np.random.SeedSequence(seed)
-        first, last = first // self.agents_per_env, (first + self.n_envs) // self.agents_per_env
-        children = self._seeds.spawn(1)[0].spawn(last)[first:]
+        children = self._seeds.spawn(1)[0].spawn(first + self.n_envs // self.agents_per_env)[first:]
         # 31 bits: some environments store a seed in a C int.
         seeds = [int(child.generate_state(1)[0] >> 1) for child in children]
         own: Any = seeds if _takes_seeds(self._base_vector) else seeds[0]
@@ -237,11 +236,6 @@ class Envs(Copyable):
     def step_groups(self, actions: Sequence[np.ndarray]) -> list[StepResult]:
         """Take one step with the actions of each group; see `step`."""
         return [self.step(actions[0])]
-
-    def current_observations(self) -> np.ndarray:
-        """Return the current observations [N, *D], if several policies share the environments."""
-        assert isinstance(self._vector, AgentRows)
-        return np.array(self._vector.current_observations())
 
     def set_actions(self, actions: np.ndarray) -> None:
         """Set the actions of the next step, if several policies share the environments; `step` then executes it."""
@@ -330,19 +324,24 @@ class Envs(Copyable):
         Raises:
             ValueError: as for `restore`.
         """
-        states = self._assign(lambda: list(map(self._state_of, range(len(copies)))), copies)
-        self._episodes = []
-        for i, state in enumerate(states):
-            own = self._rows_of(i)
-            self.valid[own], self._totals[own], self._lengths[own] = state['valid'], state['total'], state['length']
+        for i, state in enumerate(self._assign(lambda: list(map(self._state_of, range(len(copies)))), copies)):
+            self.load_counters_of(i, state)
             self._base_vector.ended[i] = state['ended']
 
     def _state_of(self, i: int) -> dict[str, Any]:
         """Return the state of environment `i` of a loop, with the state of its agents as lists."""
-        rows, inner = self._rows_of(i), self._base_vector
+        inner = self._base_vector
+        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **self.counters_of(i)}
+
+    def counters_of(self, i: int) -> dict[str, list[Any]]:
+        """Return the counters of the agents of environment `i`."""
         counters = {'valid': self.valid, 'total': self._totals, 'length': self._lengths}
-        own = {name: counter[rows].tolist() for name, counter in counters.items()}
-        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **own}
+        return {name: counter[self._rows_of(i)].tolist() for name, counter in counters.items()}
+
+    def load_counters_of(self, i: int, state: Mapping[str, Any]) -> None:
+        """Restore the counters of the agents of environment `i`, and forget ended episodes."""
+        own, self._episodes = self._rows_of(i), []
+        self.valid[own], self._totals[own], self._lengths[own] = state['valid'], state['total'], state['length']
 
     def _rows_of(self, i: int) -> slice:
         """Return the rows of environment `i`."""

@@ -31,6 +31,7 @@ class MultiPolicyEnvs(Copyable):
         groups: the rows of each policy's agents, by the policy's name.
         agents: the names of the M agents of each environment.
         agents_per_env: M.
+        can_snapshot_each: whether each environment can be copied individually.
         can_render: whether `render` returns frames.
         frames_per_second: the natural frame rate of a video.
         snapshot_problem: the reason why the last `snapshot` failed; '' if it succeeded.
@@ -48,7 +49,6 @@ class MultiPolicyEnvs(Copyable):
 
     recorder = None
     can_recreate = True
-    can_snapshot_each = False
     spec = None
 
     def __init__(self, maker: EnvMaker, n_envs: int, vector: str, policy_mapping: PolicyMapping):
@@ -65,6 +65,7 @@ class MultiPolicyEnvs(Copyable):
             raise
         first = self._first_part()
         self.can_render, self.frames_per_second = first.can_render, first.frames_per_second
+        self.can_snapshot_each = first.can_snapshot_each
 
     @property
     def draws_pictures(self) -> bool:
@@ -131,8 +132,9 @@ class MultiPolicyEnvs(Copyable):
         return [group.step(own) for group, own in zip(groups, actions, strict=True)]
 
     def pop_episodes(self) -> list[EpisodeEnd]:
-        """Return the episodes of all agents that ended since the last call."""
-        return [episode for part in self.groups.values() for episode in part.pop_episodes()]
+        """Return the episodes of all agents that ended since the last call, ordered by row."""
+        ended = [episode for part in self.groups.values() for episode in part.pop_episodes()]
+        return sorted(ended, key=lambda episode: episode.env)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restore a snapshot of environments of the same kind with the same policy mapping.
@@ -149,6 +151,30 @@ class MultiPolicyEnvs(Copyable):
         rows = self._first_part()._vector
         assert isinstance(rows, AgentRows)
         self._parallel_vector = rows.parallel_vector
+
+    def snapshot_each(self) -> list[Snapshot] | None:
+        """Return a copy of each environment; see `Envs.snapshot_each`."""
+        if not self.can_snapshot_each:
+            self.snapshot_problem = 'the environments cannot be copied one by one'
+            return None
+        return self._take(map(self._state_of, range(self.n_envs // self.agents_per_env)))
+
+    def restore_each(self, copies: Sequence[Snapshot]) -> None:
+        """Restore copies of single environments of the same kind, one for each environment.
+
+        Raises:
+            ValueError: as for `restore`.
+        """
+        for i, state in enumerate(self._assign(lambda: list(map(self._state_of, range(len(copies)))), copies)):
+            self._parallel_vector.envs.ended[i] = state['ended']  # type: ignore[attr-defined]
+            for policy, group in self.groups.items():
+                group.load_counters_of(i, state[policy])
+
+    def _state_of(self, i: int) -> dict[str, Any]:
+        """Return the state of environment `i` of a loop."""
+        inner: Any = self._parallel_vector.envs
+        counters = {policy: group.counters_of(i) for policy, group in self.groups.items()}
+        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **counters}
 
     def state(self) -> dict[str, Any]:
         """Return the state that changes: the vector and the counters of each policy."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -80,29 +81,35 @@ class Broadcast:
     """The part of an assignment that is the same for all workers: weights, statistics and schedule values.
 
     Args:
-        request: the request of the present rollout.
+        requests: the request of each policy for the present rollout, by the policy's name.
         n_steps: the number of steps of the rollout.
+
+    Attributes:
+        versions: the version of the weights of each policy.
     """
 
-    def __init__(self, request: CollectRequest, n_steps: int):
-        published_weights = request.policy.published_weights
-        self.version = published_weights.version
-        self._header = {'n_steps': n_steps, 'schedule': dict(request.schedule)}
-        self._header |= {'version': self.version, 'warming_up': request.policy.warming_up}
-        self._arrays = {'weights': np.array(published_weights.weights)}
-        if request.statistics.observations:
-            self._arrays |= add_prefix(STATISTICS, request.statistics.observations.state())
+    def __init__(self, requests: Mapping[str, CollectRequest], n_steps: int):
+        self.versions = tuple(request.policy.published_weights.version for request in requests.values())
+        self._header: dict[str, Any] = {'n_steps': n_steps, 'policies': {}}
+        self._weights: dict[str, np.ndarray] = {}
+        self._statistics: dict[str, np.ndarray] = {}
+        for (name, request), version in zip(requests.items(), self.versions, strict=True):
+            about = {'version': version, 'warming_up': request.policy.warming_up}
+            self._header['policies'][name] = {'schedule': dict(request.schedule), **about}
+            self._weights |= add_prefix(name, {'weights': np.array(request.policy.published_weights.weights)})
+            if request.statistics.observations:
+                statistics = add_prefix(STATISTICS, request.statistics.observations.state())
+                self._statistics |= add_prefix(name, statistics)
         self._packed: dict[bool, bytes] = {}
 
-    def message(self, version: int) -> bytes:
-        """Return the message for a worker that has the weights of `version`; equal messages are the same object.
+    def message(self, versions: tuple[int, ...]) -> bytes:
+        """Return the message for a worker that has the weights of `versions`; equal messages are the same object.
 
-        The message omits `weights` if the worker already has them.
+        The message omits the weights if the worker already has them.
         """
-        known = version == self.version
+        known = versions == self.versions
         if known not in self._packed:
-            arrays = {name: array for name, array in self._arrays.items() if not known or name != 'weights'}
-            self._packed[known] = pack('share', self._header, arrays)
+            self._packed[known] = pack('share', self._header, {**({} if known else self._weights), **self._statistics})
         return self._packed[known]
 
 
@@ -113,15 +120,15 @@ class Assignment(NamedTuple):
         number: the number of the assignment, unique in a run.
         rollout_index: the number of the rollout that was being filled when the assignment was sent.
         broadcast: the part that assignments of the same time share.
-        arrays: the arrays of the shard, such as noise [T, n, …].
-        statistics: the statistics that normalise the observations.
+        arrays: the arrays of the shard, such as noise [T, n, …] of a policy.
+        statistics: the statistics that normalise the observations of each policy.
     """
 
     number: int
     rollout_index: int
     broadcast: Broadcast
     arrays: dict[str, np.ndarray]
-    statistics: Statistics
+    statistics: Mapping[str, Statistics]
 
 
 class ReceivedFragment(NamedTuple):
@@ -148,12 +155,12 @@ class EnvShard:
     Attributes:
         index: the index of the shard.
         n_envs: the number of environments n.
-        agents_per_env: the number of agents in an environment; each agent is one column of a rollout.
-        range: the columns of the shard in a rollout, as a slice.
-        columns: the same columns, as a `range`.
+        envs: the environments of the shard, as a slice.
+        columns: the columns of the shard in the rollout of each policy, as slices. An agent is one column.
+        rows: the rows of the shard among those of all agents of all environments.
         link: the connection to the worker of the shard; None if the shard has no worker.
         ready: whether the worker has created the environments.
-        version: the version of the weights that the worker has; -1 if it has none.
+        versions: the versions of the weights that the worker has; empty if it has none.
         in_sync: whether the environments of the worker are in the state of the shard.
         state_before: the state of the environments at the start of the present assignment; None if it is unknown.
         state_after: the state after the last fragment that was learned from; None if it is unknown.
@@ -166,13 +173,14 @@ class EnvShard:
         noise_rollout: the number of the rollout whose noise the shard has used.
     """
 
-    def __init__(self, index: int, first: int, n_envs: int, agents_per_env: int = 1):
-        self.index, self.n_envs, self.agents_per_env = index, n_envs, agents_per_env
-        self.range = slice(first * agents_per_env, (first + n_envs) * agents_per_env)
-        self.columns = range(self.range.start, self.range.stop)
+    def __init__(self, index: int, first: int, n_envs: int, agents: Mapping[str, int]):
+        self.index, self.n_envs, self.envs = index, n_envs, slice(first, first + n_envs)
+        last, per_env = first + n_envs, sum(agents.values())
+        self.columns = {name: slice(first * m, last * m) for name, m in agents.items()}
+        self.rows = range(first * per_env, last * per_env)
         self.link: Link | None = None
         self.ready = self.in_sync = self.envs_reset = False
-        self.version = -1
+        self.versions: tuple[int, ...] = ()
         self.state_before: MessagePart | None = None
         self.state_after: MessagePart | None = None
         self.assignment: Assignment | None = None
@@ -181,4 +189,4 @@ class EnvShard:
 
     def clear_worker(self) -> None:
         """Remove the worker from the shard."""
-        self.link, self.ready, self.in_sync, self.version = None, False, False, -1
+        self.link, self.ready, self.in_sync, self.versions = None, False, False, ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,11 +25,12 @@ class Fragment(NamedTuple):
     """The result of an assignment: the part of a rollout that one worker collected.
 
     Attributes:
-        columns: arrays [T or T + 1, n, …] by name, as the environments returned them.
-        episodes: finished episodes; `env` is the index among all environments, `step` the row of the fragment.
+        columns: arrays [T or T + 1, n, …] of the rollouts of all policies, as the environments returned them. The name
+            of the policy is a prefix.
+        episodes: finished episodes; `env` is the index among all rows, `step` the row of the fragment.
         seconds: the seconds for `env` and `act`, and the seconds for which the worker was `busy`.
         env_state: the state of the environments after the fragment; None if they cannot be copied.
-        noise_state: [n, A] or [0, 0], the state of temporally correlated noise; None for other noise.
+        noise_states: [n, A] or [0, 0], the state of temporally correlated noise of each policy that has such noise.
         snapshot_problem: the reason why the environments cannot be copied; empty if they can.
     """
 
@@ -37,71 +38,86 @@ class Fragment(NamedTuple):
     episodes: list[EpisodeEnd]
     seconds: dict[str, float]
     env_state: MessagePart | None
-    noise_state: np.ndarray | None
+    noise_states: dict[str, np.ndarray]
     snapshot_problem: str
 
 
-def pack_env_state(copies: Sequence[Snapshot], observations: np.ndarray | None = None) -> MessagePart:
+def pack_env_state(copies: Sequence[Snapshot], observations: Mapping[str, np.ndarray] | None = None) -> MessagePart:
     """Return the state of environments as a part of a message.
 
     Args:
         copies: n snapshots of environments.
-        observations: [n, *D], the current observations; omitted from the message if None.
+        observations: [n, *D], the current observations of each policy; omitted from the message if None.
     """
     held = {str(i): copy.arrays['bytes'] for i, copy in enumerate(copies)}
-    seen = {} if observations is None else {'observations': observations}
-    return {ENV_STATE: [copy.record for copy in copies]}, add_prefix(ENV_STATE, {**held, **seen})
+    for name, own in (observations or {}).items():
+        held |= add_prefix(name, {'observations': own})
+    return {ENV_STATE: [copy.record for copy in copies]}, add_prefix(ENV_STATE, held)
 
 
-def unpack_env_state(part: MessagePart) -> tuple[list[Snapshot], np.ndarray]:
-    """Return n snapshots and observations [n, *D] of a part that `pack_env_state` made with observations."""
-    held = strip_prefix(ENV_STATE, part[1])
-    copies = [Snapshot({'bytes': held[str(i)]}, record) for i, record in enumerate(part[0][ENV_STATE])]
-    return copies, np.array(held['observations'])
-
-
-def parse_fragment(
-    message: Message, array_specs: ArraySpecs, columns: range, n_envs: int, has_noise_state: bool
-) -> Fragment:
-    """Return the fragment of a message, after checking the message.
+def unpack_env_state(part: MessagePart, policies: Iterable[str]) -> tuple[list[Snapshot], list[np.ndarray]]:
+    """Return n snapshots and the observations [n, *D] of each policy.
 
     Args:
-        message: a message of a worker, which is not trusted.
-        array_specs: the shapes and dtypes of the whole rollout.
-        columns: the columns of the rollout that the fragment fills.
-        n_envs: the number of environments n of these columns.
-        has_noise_state: whether the policy's noise is temporally correlated.
+        part: a part that `pack_env_state` made with observations.
+        policies: the names of the policies.
+    """
+    held = strip_prefix(ENV_STATE, part[1])
+    copies = [Snapshot({'bytes': held[str(i)]}, record) for i, record in enumerate(part[0][ENV_STATE])]
+    return copies, [np.array(strip_prefix(name, held)['observations']) for name in policies]
+
+
+class FragmentSpec(NamedTuple):
+    """The form of the fragments of a shard.
+
+    Attributes:
+        arrays: the shapes and dtypes of the rollouts of all policies, by name with the name of the policy as a prefix.
+        columns: the columns of the shard in the rollout of each policy.
+        rows: the rows of the shard among all rows.
+        n_envs: the number of environments n of the shard.
+        noisy: the policies whose noise is temporally correlated.
+    """
+
+    arrays: ArraySpecs
+    columns: Mapping[str, slice]
+    rows: range
+    n_envs: int
+    noisy: Sequence[str]
+
+
+def parse_fragment(message: Message, spec: FragmentSpec) -> Fragment:
+    """Return the fragment of a message of a worker, which is not trusted.
 
     Raises:
-        WireError: If the message does not contain such a fragment.
+        WireError: If the message does not contain a fragment of this form.
     """
     header, arrays = message.header, message.arrays
-    for name, (dtype, shape) in array_specs.items():
-        array = arrays.get(name)
-        if array is None or (array.dtype, array.shape) != (dtype, (shape[0], len(columns), *shape[2:])):
-            raise WireError(f'{name} has a wrong shape or dtype')
-    rows, noise_state = array_specs['valid'][1][0], arrays.get(NOISE_STATE)
+    for policy, columns in spec.columns.items():
+        for name, (dtype, shape) in strip_prefix(policy, spec.arrays).items():
+            array = strip_prefix(policy, arrays).get(name)
+            expected = (shape[0], columns.stop - columns.start, *shape[2:])
+            if array is None or (array.dtype, array.shape) != (dtype, expected):
+                raise WireError(f'{name} has a wrong shape or dtype')
+    n_steps = next(shape[0] for name, (_, shape) in spec.arrays.items() if name.endswith('valid'))
     try:
-        episodes = [_parse_episode(record, columns, rows) for record in header['episodes']]
+        episodes = [_parse_episode(record, spec.rows, n_steps) for record in header['episodes']]
         seconds = {name: _parse_seconds(header['seconds'][name]) for name in ('env', 'act', 'busy')}
-        env_state = _parse_env_state(header.get(ENV_STATE), arrays, n_envs)
-        valid = _is_noise_state(noise_state, len(columns)) if has_noise_state else noise_state is None
-        if not valid:
-            raise ValueError('the state of the noise is missing, unexpected or has a wrong shape or dtype')
+        env_state = _parse_env_state(header.get(ENV_STATE), arrays, spec)
+        noise_states = _parse_noise_states(arrays, spec)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
         raise WireError('the header of a fragment is invalid') from error
-    held = {name: arrays[name] for name in array_specs}
+    held = {name: arrays[name] for name in spec.arrays}
     snapshot_problem = ''.join(c if c.isprintable() else ' ' for c in str(header.get('uncopied', ''))[:300])
-    return Fragment(held, episodes, seconds, env_state, noise_state, snapshot_problem)
+    return Fragment(held, episodes, seconds, env_state, noise_states, snapshot_problem)
 
 
-def _parse_episode(record: Any, columns: range, rows: int) -> EpisodeEnd:
-    reward, length, success, env, row, seconds, team = record
-    whole = all(type(n) is int for n in (length, env, row)) and 0 <= env < len(columns) and 0 <= row < rows
+def _parse_episode(record: Any, rows: range, n_steps: int) -> EpisodeEnd:
+    reward, length, success, row, step, seconds, team = record
+    whole = all(type(n) is int for n in (length, row, step)) and 0 <= row < len(rows) and 0 <= step < n_steps
     earned = type(reward) in (int, float) and type(team) in (int, float, type(None))
     if not whole or success not in (None, True, False) or not earned:
         raise ValueError('an episode is invalid')
-    return EpisodeEnd(float(reward), length, columns[env], success, team, row, _parse_seconds(seconds))
+    return EpisodeEnd(float(reward), length, rows[row], success, team, step, _parse_seconds(seconds))
 
 
 def _parse_seconds(value: Any) -> float:
@@ -111,15 +127,26 @@ def _parse_seconds(value: Any) -> float:
     return seconds
 
 
-def _parse_env_state(records: Any, arrays: Mapping[str, np.ndarray], n_envs: int) -> MessagePart | None:
+def _parse_env_state(records: Any, arrays: Mapping[str, np.ndarray], spec: FragmentSpec) -> MessagePart | None:
     if records is None:
         return None
-    held = strip_prefix(ENV_STATE, arrays)
+    held, n_envs = strip_prefix(ENV_STATE, arrays), spec.n_envs
     whole = [type(record) for record in records] == [dict] * n_envs and held.keys() == {str(i) for i in range(n_envs)}
     if not whole or any(array.dtype != np.uint8 or array.ndim != 1 for array in held.values()):
         raise ValueError('the state of the environments is invalid')
-    return {ENV_STATE: records}, add_prefix(ENV_STATE, {**held, 'observations': arrays['observations'][-1]})
+    for policy in spec.columns:
+        held |= add_prefix(policy, {'observations': strip_prefix(policy, arrays)['observations'][-1]})
+    return {ENV_STATE: records}, add_prefix(ENV_STATE, held)
 
 
-def _is_noise_state(state: np.ndarray | None, n_envs: int) -> bool:
-    return state is not None and state.dtype == np.float32 and state.ndim == 2 and len(state) in (0, n_envs)
+def _parse_noise_states(arrays: Mapping[str, np.ndarray], spec: FragmentSpec) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    for policy, columns in spec.columns.items():
+        state = strip_prefix(policy, arrays).get(NOISE_STATE)
+        if state is not None:
+            found[policy] = state
+            if state.dtype != np.float32 or state.ndim != 2 or len(state) not in (0, columns.stop - columns.start):
+                raise ValueError('the state of the noise has a wrong shape or dtype')
+    if found.keys() != {*spec.noisy}:
+        raise ValueError('the state of the noise is missing or unexpected')
+    return found

@@ -159,7 +159,7 @@ class Membership:
     def _attach(self, shard: EnvShard, link: Link) -> None:
         """Attach a worker to a shard and send it the specification."""
         shard.link, shard.last_seen = link, time.perf_counter()
-        link.send(pack('spec', {**self._spec, 'first': shard.range.start, 'n_envs': shard.n_envs}))
+        link.send(pack('spec', {**self._spec, 'first': shard.envs.start, 'n_envs': shard.n_envs}))
 
     def replace_extra_workers(self) -> None:
         """Replace extra workers, which a machine started because workers were missing, by workers in reserve."""

@@ -17,10 +17,10 @@ import numpy as np
 
 from xagents.collecting.env_stepper import CollectRequest, CollectStats, LocalEnvStepper
 from xagents.collecting.finite import NotFiniteError
-from xagents.collecting.policies import policy_from_dict
+from xagents.collecting.policies import Policy, policy_from_dict
 from xagents.collecting.rollouts import Rollout, allocate_rollout
 from xagents.collecting.statistics import Statistics
-from xagents.envs.create import create_envs
+from xagents.envs.create import create_groups
 from xagents.envs.normalisation import ObservationNormalizer
 from xagents.explorers.fragments import ENV_STATE, EXPLORATION, STATISTICS, pack_env_state, unpack_env_state
 from xagents.explorers.messages import Message, WireError, pack
@@ -60,18 +60,23 @@ class RolloutWorker:
     def __init__(self, spec: Mapping[str, Any], first: int, n_envs: int):
         if not 0 < n_envs <= MAX_ENVS:
             raise ValueError(f'got {n_envs} environments, expected 1 to {MAX_ENVS}')
-        self.first, envs = first, create_envs(**{**spec['environment'], 'n_envs': n_envs, 'vector': 'sync'})
+        options = {**spec['environment'], 'n_envs': n_envs, 'vector': 'sync'}
+        envs = create_groups(spec['policy_mapping'], **options)
+        self.first = first
         others = version_differences(versions(spec['environment']['env']), spec['versions'])
         if others:
             envs.close()
             raise ValueError(f'package versions of explorer and learner differ: {others}')
         self.stepper = LocalEnvStepper(envs)
-        plan = NetworkPlan.from_dict(spec['network'])
-        network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32))
-        self.policy = policy_from_dict(spec['policy'], network, envs.action_space)
-        normalizer = ObservationNormalizer(envs.observation_space.shape) if spec['normalizes'] else None
-        self.statistics = Statistics(normalizer, raw_dtype=envs.observation_space.dtype)
-        self._rollout: Rollout | None = None
+        self.policies: dict[str, Policy] = {}
+        self.statistics: dict[str, Statistics] = {}
+        for name, own in spec['policies'].items():
+            plan, rows = NetworkPlan.from_dict(own['network']), envs.groups[name]
+            network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32))
+            self.policies[name] = policy_from_dict(own['policy'], network, rows.action_space)
+            normalizer = ObservationNormalizer(rows.observation_space.shape) if own['normalizes'] else None
+            self.statistics[name] = Statistics(normalizer, raw_dtype=rows.observation_space.dtype)
+        self._rollouts: dict[str, Rollout] = {}
         self._broadcast: Message | None = None
         self._stats = FragmentStats()
         self._steps = 0
@@ -99,38 +104,51 @@ class RolloutWorker:
         start = time.perf_counter()
         self._prepare(header, arrays)
         self._steps += self._stats.steps
-        rollout = self._rollout_buffer(header['n_steps'])
+        rollouts = self._rollout_buffers(header['n_steps'])
         stats = self._stats = FragmentStats()
-        request = CollectRequest(self.policy, self.statistics, arrays.get('noise'), header['schedule'])
+        noise = {name: strip_prefix(name, arrays).get('noise') for name in rollouts}
+        requests = [
+            CollectRequest(policy, self.statistics[name], noise[name], header['policies'][name]['schedule'])
+            for name, policy in self.policies.items()
+        ]
         with contextlib.suppress(NotFiniteError):  # the learner finds the number as well and handles it
-            self.stepper.fill([rollout], [request], stats)
-        rollout['valid'][stats.row + 1 :] = False  # rows after an error are not valid
+            self.stepper.fill([*rollouts.values()], requests, stats)
         result: dict[str, Any] = {'number': header['number'], 'episodes': stats.finished_episodes}
-        exploration = self.policy.exploration
-        noise_state = {} if exploration is None else add_prefix(EXPLORATION, exploration.state())
-        sent = {**rollout, **noise_state, **self._env_state(result)}
+        sent: dict[str, np.ndarray] = {}
+        for name, rollout in rollouts.items():
+            rollout['valid'][stats.row + 1 :] = False  # rows after an error are not valid
+            exploration = self.policies[name].exploration
+            noise_state = {} if exploration is None else add_prefix(EXPLORATION, exploration.state())
+            sent |= add_prefix(name, {**rollout, **noise_state})
+        sent |= self._env_state(result)
         result['seconds'] = {**stats.seconds, 'busy': time.perf_counter() - start}
         return pack('fragment', result, sent)
 
     def _prepare(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        if 'weights' in arrays:
-            self.policy.sync(PublishedWeights(header['version'], arrays['weights'], header['warming_up']))
-        self.policy.warming_up = header['warming_up']
-        if self.statistics.observations:
-            self.statistics.observations.load(strip_prefix(STATISTICS, arrays))
-        if self.policy.exploration is not None:
-            self.policy.exploration.load(strip_prefix(EXPLORATION, arrays))
+        for name, policy in self.policies.items():
+            own, about = strip_prefix(name, arrays), header['policies'][name]
+            if 'weights' in own:
+                policy.sync(PublishedWeights(about['version'], own['weights'], about['warming_up']))
+            policy.warming_up = about['warming_up']
+            normalizer = self.statistics[name].observations
+            if normalizer:
+                normalizer.load(strip_prefix(STATISTICS, own))
+            if policy.exploration is not None:
+                policy.exploration.load(strip_prefix(EXPLORATION, own))
+        stepper = self.stepper
         if 'seed' in header:
-            self.stepper.observations = [self.stepper.envs.reset(header['seed'], self.first)]
+            groups = stepper.envs.groups.values()
+            stepper.observations = [group.reset(header['seed'], self.first) for group in groups]
         elif ENV_STATE in header:
-            copies, observations = unpack_env_state((dict(header), dict(arrays)))
-            self.stepper.envs.restore_each(copies)
-            self.stepper.observations = [observations]
+            copies, observations = unpack_env_state((dict(header), dict(arrays)), self.policies)
+            stepper.envs.restore_each(copies)
+            stepper.observations = observations
 
-    def _rollout_buffer(self, n_steps: int) -> Rollout:
-        if self._rollout is None or len(self._rollout['valid']) != n_steps:
-            self._rollout = allocate_rollout(self.stepper.envs, n_steps, self.policy.columns)
-        return self._rollout
+    def _rollout_buffers(self, n_steps: int) -> dict[str, Rollout]:
+        for name, policy in self.policies.items():
+            if name not in self._rollouts or len(self._rollouts[name]['valid']) != n_steps:
+                self._rollouts[name] = allocate_rollout(self.stepper.envs.groups[name], n_steps, policy.columns)
+        return self._rollouts
 
     def _env_state(self, result: dict[str, Any]) -> dict[str, np.ndarray]:
         """Return the arrays of the state of the environments, and add its header to `result`.

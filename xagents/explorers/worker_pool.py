@@ -35,7 +35,7 @@ from xagents.explorers.assignments import (
 from xagents.explorers.fragments import (
     ENV_STATE,
     NOISE_STATE,
-    ArraySpecs,
+    FragmentSpec,
     pack_env_state,
     parse_fragment,
     unpack_env_state,
@@ -43,6 +43,7 @@ from xagents.explorers.fragments import (
 from xagents.explorers.membership import Membership
 from xagents.explorers.messages import Message, WireError, pack
 from xagents.options.errors import one_line
+from xagents.system.arrays import add_prefix, strip_prefix
 from xagents.system.interruption import RunInterrupted
 
 # failures of one assignment, and workers lost during one assignment, that end the run
@@ -54,16 +55,18 @@ class WorkerPool:
 
     Args:
         specification: the first message to every worker; see `xagents.explorers.rollout_worker`.
-        n_envs: N, the number of columns of a rollout: environments times agents per environment.
+        n_envs: the number of environments.
         n_explorers: M, the number of shards; at most one per environment, with a lag a divisor of their number.
         local_stepper: equal environments in this process, which are not stepped while workers collect.
-        streams: the random streams for the noise of further assignments and the seeds of lost environments.
+        streams: the random streams of each policy, for the noise of further assignments. Those of the first one also
+            give the seeds of lost environments.
         events: the queue into which the threads of links and processes put their events.
         launcher: the launcher, which starts workers and replaces lost ones.
         max_lag: K, the maximum age of a fragment in rollouts when the learner uses it.
 
     Attributes:
-        observations: [N, *D], the observations after the last rollout; None if the environments will be reset.
+        observations: [N, *D] of each policy, the observations after the last rollout; None if the environments will be
+            reset.
         n_lost_envs: the number of environments that were reset because their worker was lost.
         snapshot_problem: the reason why environments cannot be copied; empty if they can.
     """
@@ -74,17 +77,17 @@ class WorkerPool:
         n_envs: int,
         n_explorers: int,
         local_stepper: LocalEnvStepper,
-        streams: RandomStreams,
+        streams: Mapping[str, RandomStreams],
         events: EventQueue,
         launcher: Launcher,
         max_lag: int = 0,
     ):
-        agents_per_env = specification.get('together', 1)
-        ends = [n_envs // agents_per_env * i // n_explorers for i in range(n_explorers + 1)]
-        self.shards = [EnvShard(i, a, b - a, agents_per_env) for i, (a, b) in enumerate(itertools.pairwise(ends))]
+        agents = {name: policy['agents_per_env'] for name, policy in specification['policies'].items()}
+        ends = [n_envs * i // n_explorers for i in range(n_explorers + 1)]
+        self.shards = [EnvShard(i, a, b - a, agents) for i, (a, b) in enumerate(itertools.pairwise(ends))]
         self.observations: list[np.ndarray] | None = None
         self.n_lost_envs, self.snapshot_problem = 0, ''
-        self._n_envs, self._max_lag = n_envs, max_lag
+        self._agents, self._n_envs, self._max_lag = agents, n_envs, max_lag
         self._assembler = RolloutAssembler(self.shards, max_lag > 0)
         self._membership = Membership(specification, self.shards, events, launcher, self)
         # maximum number of assignments in progress and pending fragments together
@@ -92,7 +95,8 @@ class WorkerPool:
         self._local_stepper, self._streams, self._events, self._launcher = local_stepper, streams, events, launcher
         self._pending_fragments: list[ReceivedFragment] = []
         self._n_rollouts = self._n_assignments = 0
-        self._array_specs: ArraySpecs = {}
+        self._array_specs: dict[str, Any] = {}
+        self._noisy: list[str] = []
         self._adopt_local_state()
 
     # methods of EnvStepper
@@ -110,7 +114,7 @@ class WorkerPool:
     def fill(
         self, rollouts: Sequence[Rollout], requests: Sequence[CollectRequest], stats: CollectStats
     ) -> list[FillResult]:
-        """Write M fragments into the rollout of a single policy, unnormalised, and update the statistics.
+        """Write M fragments into the rollout of each policy, unnormalised, and update the statistics.
 
         Raises:
             ExplorerError: If an assignment has failed too often, or too many workers were lost.
@@ -118,30 +122,34 @@ class WorkerPool:
             RunInterrupted: If the run should end while it waits for fragments, or explorers are missing at the
                 deadline; the state is then unchanged.
         """
-        (rollout,), (request,) = rollouts, requests
         start, previous_observations = time.perf_counter(), self.observations
+        by_policy, asked = (dict(zip(self._agents, items, strict=True)) for items in (rollouts, requests))
         self._n_rollouts += 1
-        self._array_specs = {name: (array.dtype, array.shape) for name, array in rollout.items()}
-        broadcast = Broadcast(request, len(rollout['valid']))
+        self._array_specs, self._noisy = {}, [n for n, r in asked.items() if r.policy.exploration is not None]
+        for name, rollout in by_policy.items():
+            self._array_specs |= add_prefix(name, {column: (x.dtype, x.shape) for column, x in rollout.items()})
+        broadcast = Broadcast(asked, len(rollouts[0]['valid']))
         self._membership.reset_timeouts()
         self._membership.replace_extra_workers()
-        self._assign(request, broadcast)
+        self._assign(asked, broadcast)
         while not (self._events.empty() and self._has_rollout()):
             self._membership.process_event()
             if self._events.empty() and time.perf_counter() > stats.deadline and not all(s.ready for s in self.shards):
                 raise RunInterrupted('time')
             if self._max_lag:
-                self._assign(request, broadcast)
+                self._assign(asked, broadcast)
         n = len(self.shards)
         batch, self._pending_fragments = self._pending_fragments[:n], self._pending_fragments[n:]
         self.observations = None  # after an error the environments are reset
-        filled = self._assembler.assemble(batch, rollout, request.policy, stats, time.perf_counter() - start)
-        self._report(batch, filled, stats)
-        check_rollout(rollout)
+        policies = {name: request.policy for name, request in asked.items()}
+        filled = self._assembler.assemble(batch, by_policy, policies, stats, time.perf_counter() - start)
+        self._report(batch, stats)
+        for rollout in rollouts:
+            check_rollout(rollout)
         self._store_env_states(batch, previous_observations)
         if self._max_lag:  # workers collect while the learner uses this rollout
-            self._assign(request, broadcast)
-        return [filled]
+            self._assign(asked, broadcast)
+        return [filled[name] for name in by_policy]
 
     def snapshot(self) -> Snapshot | None:
         """Return a snapshot of the environments; None if they will be reset or cannot be copied."""
@@ -163,10 +171,11 @@ class WorkerPool:
         local_stepper, observations = self._local_stepper, self._local_stepper.observations
         copies = None if observations is None else local_stepper.envs.snapshot_each()
         if observations is not None and copies is not None:
-            x = np.array(observations[0])
-            self.observations = [x]
+            self.observations = [np.array(own) for own in observations]
             for shard in self.shards:
-                shard.state_before = shard.state_after = pack_env_state(copies[shard.range], x[shard.range])
+                columns = zip(shard.columns.items(), self.observations, strict=True)
+                seen = {name: own[part] for (name, part), own in columns}
+                shard.state_before = shard.state_after = pack_env_state(copies[shard.envs], seen)
 
     def restore_local_envs(self) -> bool:
         """Set the environments of this process to the state of all shards; return whether that succeeded."""
@@ -177,7 +186,8 @@ class WorkerPool:
             local_stepper.envs.snapshot_problem = self.snapshot_problem
             return False
         try:
-            local_stepper.envs.restore_each([copy for state in states for copy in unpack_env_state(state)[0]])
+            copies = [unpack_env_state(state, self._agents)[0] for state in states]
+            local_stepper.envs.restore_each([*itertools.chain(*copies)])
         except ValueError as error:  # the bytes of a snapshot come from a worker and may be invalid
             local_stepper.envs.snapshot_problem = one_line(error)
             return False
@@ -186,50 +196,58 @@ class WorkerPool:
 
     def _store_env_states(self, batch: list[ReceivedFragment], previous: list[np.ndarray] | None) -> None:
         """Store the states and observations at the end of the fragments of a batch."""
-        after = batch[0].fragment.columns['observations'][-1]
-        shape = (self._n_envs, *after.shape[1:])
-        fits = previous is not None and previous[0].shape == shape
-        observations = np.array(previous[0]) if previous is not None and fits else np.zeros(shape, after.dtype)
+        observations = []
+        for i, (name, per_env) in enumerate(self._agents.items()):
+            after = [strip_prefix(name, received.fragment.columns)['observations'][-1] for received in batch]
+            shape = (self._n_envs * per_env, *after[0].shape[1:])
+            fits = previous is not None and len(previous) > i and previous[i].shape == shape
+            own = np.array(previous[i]) if previous is not None and fits else np.zeros(shape, after[0].dtype)
+            for received, last in zip(batch, after, strict=True):
+                own[received.shard.columns[name]] = last
+            observations.append(own)
         for shard, _, fragment, *_ in batch:
-            observations[shard.range], shard.state_after = fragment.columns['observations'][-1], fragment.env_state
-        self.observations = [observations]
+            shard.state_after = fragment.env_state
+        self.observations = observations
 
     # assignments
 
-    def _assign(self, request: CollectRequest, broadcast: Broadcast) -> None:
+    def _assign(self, requests: Mapping[str, CollectRequest], broadcast: Broadcast) -> None:
         """Send an assignment to each shard that has none, up to the maximum number in flight."""
         in_flight = sum(shard.assignment is not None for shard in self.shards)
-        statistics = request.statistics
-        if self._max_lag and statistics.observations:
-            statistics = statistics.copy()
+        statistics = {name: request.statistics for name, request in requests.items()}
+        if self._max_lag:
+            statistics = {name: own.copy() if own.observations else own for name, own in statistics.items()}
         for shard in self.shards:
             if shard.assignment is not None or in_flight + len(self._pending_fragments) >= self._max_in_flight:
                 continue
             self._n_assignments, in_flight = self._n_assignments + 1, in_flight + 1
-            arrays = self._assignment_arrays(shard, request)
+            arrays = self._assignment_arrays(shard, requests)
             shard.assignment = Assignment(self._n_assignments, self._n_rollouts, broadcast, arrays, statistics)
             shard.failures = shard.deaths = 0
             shard.last_seen, shard.envs_reset = time.perf_counter(), False
             self.send(shard)
 
-    def _noise(self, shard: EnvShard, request: CollectRequest) -> np.ndarray | None:
-        """Return the columns of a shard in the rollout's noise, or new noise if the shard has used these."""
+    def _noise(self, shard: EnvShard, name: str, request: CollectRequest) -> np.ndarray | None:
+        """Return the columns of a shard in the noise of a policy, or new noise if the shard has used these."""
         noise = request.noise
         if noise is not None and shard.noise_rollout == self._n_rollouts:
-            noise = request.policy.draw_exploration(self._streams('act'), (len(noise), self._n_envs))
-        shard.noise_rollout = self._n_rollouts
-        return None if noise is None else noise[:, shard.range]
+            n_rows = self._n_envs * self._agents[name]
+            noise = request.policy.draw_exploration(self._streams[name]('act'), (len(noise), n_rows))
+        return None if noise is None else noise[:, shard.columns[name]]
 
-    def _assignment_arrays(self, shard: EnvShard, request: CollectRequest) -> dict[str, np.ndarray]:
+    def _assignment_arrays(self, shard: EnvShard, requests: Mapping[str, CollectRequest]) -> dict[str, np.ndarray]:
         """Return the arrays of an assignment that are specific to a shard: noise and the state of the noise."""
-        noise = self._noise(shard, request)
-        arrays = {} if noise is None else {'noise': noise}
-        if request.policy.exploration is not None:
-            waiting = [received.fragment.noise_state for received in self._pending_fragments if received.shard is shard]
-            x = request.policy.exploration.state()['x']
-            noise_state = waiting[-1] if waiting else x[shard.range] if len(x) else x
-            assert noise_state is not None
-            arrays[NOISE_STATE] = noise_state
+        arrays: dict[str, np.ndarray] = {}
+        pending = [received.fragment for received in self._pending_fragments if received.shard is shard]
+        for name, request in requests.items():
+            noise = self._noise(shard, name, request)
+            own = {} if noise is None else {'noise': noise}
+            if request.policy.exploration is not None:
+                x = request.policy.exploration.state()['x']
+                x = x[shard.columns[name]] if len(x) else x
+                own[NOISE_STATE] = pending[-1].noise_states[name] if pending else x
+            arrays |= add_prefix(name, own)
+        shard.noise_rollout = self._n_rollouts
         return arrays
 
     def send(self, shard: EnvShard) -> None:
@@ -241,12 +259,15 @@ class WorkerPool:
         if not shard.in_sync:
             if shard.state_before is None:  # the state is unknown: reset the environments
                 self.n_lost_envs += shard.n_envs
-                shard.envs_reset, shard.state_before = True, ({'seed': int(self._streams('env').integers(2**31))}, {})
+                shard.envs_reset, shard.state_before = True, ({'seed': self._draw_seed()}, {})
             state_header, state_arrays = shard.state_before
             header, arrays = {**header, **state_header}, {**arrays, **state_arrays}
         broadcast = shard.assignment.broadcast
-        shard.link.send(pack('order', header, arrays), broadcast.message(shard.version))
-        shard.version, shard.in_sync = broadcast.version, True
+        shard.link.send(pack('order', header, arrays), broadcast.message(shard.versions))
+        shard.versions, shard.in_sync = broadcast.versions, True
+
+    def _draw_seed(self) -> int:
+        return int(next(iter(self._streams.values()))('env').integers(2**31))
 
     # results of assignments
 
@@ -282,8 +303,8 @@ class WorkerPool:
         assignment = shard.assignment
         if assignment is None or not shard.ready or message.header.get('number') != assignment.number:
             raise WireError('a fragment answers no present assignment')
-        has_noise_state = NOISE_STATE in assignment.arrays
-        fragment = parse_fragment(message, self._array_specs, shard.columns, shard.n_envs, has_noise_state)
+        spec = FragmentSpec(self._array_specs, shard.columns, shard.rows, shard.n_envs, self._noisy)
+        fragment = parse_fragment(message, spec)
         received = ReceivedFragment(shard, assignment, fragment, shard.n_fragments, shard.envs_reset)
         self._pending_fragments.append(received)
         self._pending_fragments.sort(key=lambda r: (r.assignment.rollout_index, r.shard.index, r.assignment.number))
@@ -299,14 +320,13 @@ class WorkerPool:
         late = any(assignment.rollout_index <= self._n_rollouts - self._max_lag for assignment in current)
         return len(self._pending_fragments) >= len(self.shards) and not late
 
-    def _report(self, batch: list[ReceivedFragment], filled: FillResult, stats: CollectStats) -> None:
+    def _report(self, batch: list[ReceivedFragment], stats: CollectStats) -> None:
         """Add the lag and the numbers of workers to the metrics, and a message about reset environments."""
         if self._max_lag:
             lags = [self._n_rollouts - received.assignment.rollout_index for received in batch]
             stats.metrics |= {'explorers/lag': sum(lags) / len(lags), 'explorers/most_lag': float(max(lags))}
-        if filled.lost is not None:
+        if lost := sum(shard.n_envs for shard in {received.shard for received in batch if received.envs_reset}):
             why = f' ({self.snapshot_problem})' if self.snapshot_problem else ''
-            lost = np.count_nonzero(filled.lost) // self.shards[0].agents_per_env
             began = f'{lost} environments began new episodes: they cannot be copied{why}'
             stats.messages.append(f'An explorer was lost, and {began}')
         alive = sum(shard.link is not None for shard in self.shards)

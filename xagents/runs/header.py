@@ -29,9 +29,8 @@ def header_lines(agent_id: str, env: str, n_envs: int, seed: int, options: RunOp
 
 def space_lines(envs: Any) -> list[str]:
     """Return the spaces of environments in one line, or in one line for each policy."""
-    if not hasattr(envs, 'parts'):
-        return [f'Observations: {describe_spaces(envs)}']
-    return [f'{name}: observations {describe_spaces(part)}' for name, part in envs.groups.items()]
+    named = {f'{name}: observations' if name else 'Observations:': group for name, group in envs.groups.items()}
+    return [f'{title} {describe_spaces(group)}' for title, group in named.items()]
 
 
 def describe_spaces(envs: Envs) -> str:

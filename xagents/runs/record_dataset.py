@@ -53,7 +53,7 @@ def record(
         OptionError: if the name is invalid or in use, or Minari cannot describe the spaces.
         ValueError: if `episodes` or `random_actions` is out of range.
     """
-    if hasattr(agent, 'members'):
+    if '' not in agent.members:
         raise OptionError('dataset', f'got {dataset} with several policies, expected an agent with one policy')
     dataset_names.check_new('dataset', dataset)
     check_keys('dataset', agent.envs.encoder.raw_space)

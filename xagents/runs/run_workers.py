@@ -77,6 +77,16 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
     sent = known.keys() - {'n_envs', 'vector'}
     if unsendable := ', '.join(name for name in agent.origin.unserialisable if name in sent):
         raise OptionError('explorers', f'{unsendable} cannot be sent to other processes, expected numbers and texts')
+    return {
+        'environment': EnvironmentOptions.resolve(created).create_envs_kwargs(),
+        'policy_mapping': agent.envs.policy_mapping,
+        'versions': versions(created['env']),
+        'policies': {name: _policy_spec(member) for name, member in agent.members.items()},
+    }
+
+
+def _policy_spec(agent: Any) -> dict[str, Any]:
+    """Return the specification of one policy: how it acts, its network, and its number of rows in an environment."""
     policy, network = agent.acting_policy.to_dict(), agent.acting_policy.network
     plan: NetworkPlan | None = getattr(network, 'plan', None)
     if policy is None or plan is None or not agent.acting_policy.self_contained:
@@ -84,12 +94,10 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
         problem = f'the policy of {agent.id} has no plan (docs/policy.md), by which explorers act{why}'
         raise OptionError('explorers', problem)
     return {
-        'environment': EnvironmentOptions.resolve(created).create_envs_kwargs(),
-        'together': agent.envs.agents_per_env,
-        'versions': versions(created['env']),
         'policy': policy,
         'network': plan.to_dict(),
         'normalizes': agent.statistics.observations is not None,
+        'agents_per_env': agent.envs.agents_per_env,
     }
 
 
@@ -100,16 +108,18 @@ def collect_with_explorers(run: Run) -> Iterator[None]:
     if n_explorers is None:
         yield
         return
-    collector, n_envs = agent.collector, agent.envs.n_envs
+    collector, envs = agent.collector, agent.envs
     local_stepper = collector.stepper
     assert isinstance(local_stepper, LocalEnvStepper)
-    row, n_steps = agent.envs.observation_space, getattr(agent, 'n_steps', 1)
-    rollout_bytes = n_envs * (n_steps + 1) * int(np.prod(row.shape)) * row.dtype.itemsize
+    spaces = [(group.n_envs, group.observation_space) for group in envs.groups.values()]
+    row_bytes = sum(n * int(np.prod(space.shape)) * space.dtype.itemsize for n, space in spaces)
+    rollout_bytes = (getattr(agent, 'n_steps', 1) + 1) * row_bytes
     largest = min(MESSAGE_HEADROOM_BYTES + 2 * rollout_bytes, MAX_LOCAL_MESSAGE_BYTES)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     with open_launcher(run.options, events, largest, run.console.print_line) as launcher:
         lag = run.options.max_lag or 0
-        pool = WorkerPool(worker_spec(agent), n_envs, n_explorers, local_stepper, agent.streams, events, launcher, lag)
+        n_envs, streams = envs.n_envs // envs.agents_per_env, {n: m.streams for n, m in agent.members.items()}
+        pool = WorkerPool(worker_spec(agent), n_envs, n_explorers, local_stepper, streams, events, launcher, lag)
         collector.stepper = pool
         try:
             yield

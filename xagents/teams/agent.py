@@ -27,7 +27,7 @@ from xagents.teams import stages
 from xagents.teams.cli import TeamOptions, policy_seed
 
 # run options that need a single policy
-SINGLE_POLICY_OPTIONS = ('overlap', 'explorers', 'record_dataset', 'checkpoints', 'eval_async')
+SINGLE_POLICY_OPTIONS = ('overlap', 'record_dataset', 'checkpoints', 'eval_async')
 
 
 class TeamAgent(BaseAgent):
@@ -199,6 +199,8 @@ class TeamAgent(BaseAgent):
             raise OptionError('policies', f'map: got {min(map(str, unknown))}, expected {", ".join(self.members)}')
         if policy_mapping == self.envs.policy_mapping:
             return
+        if self.collector.is_remote:
+            raise OptionError('policies', 'map: cannot change during a run with explorers, expected a run without them')
         counts = {name: len(own) * self.envs.n_envs // self.envs.agents_per_env for name, own in policy_mapping.items()}
         for name, member in self.members.items():
             if not counts[name]:
@@ -206,7 +208,9 @@ class TeamAgent(BaseAgent):
             if counts[name] != member.envs.n_envs and hasattr(member, 'buffer'):
                 problem = f'map: {name} has a replay buffer of {member.envs.n_envs} agents, expected equally many'
                 raise OptionError('policies', problem)
-        was_running = self.collector.observations is not None
+        observations = self.collector.observations
+        shown = () if observations is None else zip(self.envs.groups.values(), observations, strict=True)
+        seen = {row: x for part, own in shown for row, x in zip(part.env_indices, own, strict=True)}
         self.envs.set_policy_mapping(policy_mapping)
         for name, member in list(self.members.items()):
             if self.envs.groups[name] is not member.envs:
@@ -217,8 +221,9 @@ class TeamAgent(BaseAgent):
         assert isinstance(self.streams, TeamRandomStreams)
         self.streams.members = self.members
         self.collector.groups = {name: member.collector.group for name, member in self.members.items()}
-        if was_running:
-            self.collector.observations = [part.current_observations() for part in self.envs.groups.values()]
+        if observations is not None:
+            rows = [[seen[row] for row in part.env_indices] for part in self.envs.groups.values()]
+            self.collector.observations = [np.stack(own) for own in rows]
 
     def _reassigned(self, name: str, member: BaseAgent) -> BaseAgent:
         """Return a member for other agents of the environments; its state of individual agents is reset."""
