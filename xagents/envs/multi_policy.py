@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Copyable, Envs
-from xagents.envs.maker import EnvMaker, find_maker, load_wrapper
 from xagents.envs.multi_agent import AgentRows, AgentSet, ParallelVector
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.vectors import make_base_vector
@@ -36,9 +36,7 @@ class MultiPolicyEnvs(Copyable):
         snapshot_problem: the reason why the last `snapshot` failed; '' if it succeeded.
 
     Args:
-        maker: the maker of one environment.
-        n_envs: N.
-        vector: 'async' for worker processes; any other value for a loop.
+        factory: the factory of N environments; 'async' is the only kind of vector that makes a difference.
         policy_mapping: the agents of each policy; patterns such as adversary_* include all agents that match.
 
     Raises:
@@ -51,12 +49,13 @@ class MultiPolicyEnvs(Copyable):
     can_snapshot_each = False
     spec = None
 
-    def __init__(self, maker: EnvMaker, n_envs: int, vector: str, policy_mapping: PolicyMapping):
-        self._maker, self._vector, self.id = maker, vector, maker.name
-        self._parallel_vector = ParallelVector(make_base_vector(maker, n_envs, vector))
+    def __init__(self, factory: EnvFactory, policy_mapping: PolicyMapping):
+        maker = dataclasses.replace(factory.maker(), equal_spaces=False)
+        self.factory, self.id = factory, maker.name
+        self._parallel_vector = ParallelVector(make_base_vector(maker, factory.n_envs, factory.vector))
         self.agents = self._parallel_vector.agent_set.names
         self.agents_per_env = len(self.agents)
-        self.n_envs = n_envs * self.agents_per_env
+        self.n_envs = factory.n_envs * self.agents_per_env
         self.parts: dict[str, Envs] = {}
         try:
             self.parts = self._parts(policy_mapping)
@@ -79,13 +78,11 @@ class MultiPolicyEnvs(Copyable):
         return {policy: self._part(policy, own) for policy, own in agent_indices.items()}
 
     def _part(self, policy: str, agent_indices: tuple[int, ...]) -> Envs:
-        def factory(*_: Any) -> Envs:
-            raise OptionError('env', f'{policy} acts with its team only: evaluate, play and train the whole team')
-
         kept = self.parts.get(policy)
         if kept is not None and kept.agents == tuple(self.agents[i] for i in agent_indices):
             return kept
-        return Envs(AgentRows(self._parallel_vector, agent_indices), id=self.id, factory=factory)
+        reason = f'{policy} acts with its team only: evaluate, play and train the whole team'
+        return Envs(AgentRows(self._parallel_vector, agent_indices), id=self.id, not_recreated_because=reason)
 
     @property
     def policy_mapping(self) -> dict[str, tuple[str, ...]]:
@@ -155,8 +152,8 @@ class MultiPolicyEnvs(Copyable):
         self, n_envs: int, *, render_mode: str | None = None, training: bool = False, in_process: bool = False
     ) -> MultiPolicyEnvs:
         """Make `n_envs` new environments with the same policy mapping; see `Envs.recreate`."""
-        maker = dataclasses.replace(self._maker, render_mode=render_mode)
-        return MultiPolicyEnvs(maker, n_envs, 'sync' if in_process else self._vector, self.policy_mapping)
+        factory = self.factory.replace(n_envs=n_envs, render_mode=render_mode, training=training, in_process=in_process)
+        return MultiPolicyEnvs(factory, self.policy_mapping)
 
     def render(self) -> list[Any]:
         """Return a frame of each environment."""
@@ -203,14 +200,16 @@ def create_multi_policy_envs(
         raise OptionError('env', f'got a {type(env).__name__}, {expected}')
     if vector == 'envpool':
         raise OptionError('vector', 'got envpool, expected auto, sync or async for environments of several agents')
-    wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) else wrapper))
-    settings: dict[str, Any] = {
-        'max_episode_steps': max_episode_steps,
-        'wrappers': wrappers,
-        'agent_index': bool(agent_index),
-    }
-    maker = find_maker(env, kwargs=dict(env_kwargs or {}), equal_spaces=False, **settings)
-    return MultiPolicyEnvs(maker, n_envs, vector, policy_mapping)
+    factory = EnvFactory(
+        env,
+        n_envs,
+        max_episode_steps=max_episode_steps,
+        env_kwargs=env_kwargs,
+        vector=vector,
+        wrapper=wrapper,
+        agent_index=agent_index,
+    )
+    return MultiPolicyEnvs(factory, policy_mapping)
 
 
 def assign_agents(name: str, agent_set: AgentSet, policy_mapping: PolicyMapping) -> dict[str, tuple[int, ...]]:

@@ -303,10 +303,6 @@ class AtariConfig:
     fire_reset: bool
     sticky_actions: bool
 
-    def for_evaluation(self) -> AtariConfig:
-        """Return the settings for evaluation: only the end of a game ends an episode, and rewards stay raw."""
-        return dataclasses.replace(self, clip_rewards=False, episodic_life=False)
-
 
 def preprocess_atari(env: gymnasium.Env, atari: AtariConfig, frame_skip: int, limit: int | None) -> gymnasium.Env:
     """Wrap an Atari game in the standard preprocessing, with statistics of raw rewards.

@@ -20,7 +20,7 @@ from xagents.collecting.finite import NotFiniteError
 from xagents.collecting.policies import policy_from_dict
 from xagents.collecting.rollouts import Rollout, allocate_rollout
 from xagents.collecting.statistics import Statistics
-from xagents.envs.create import create_envs
+from xagents.envs.env_factory import EnvFactory
 from xagents.envs.normalisation import ObservationNormalizer
 from xagents.explorers.fragments import ENV_STATE, EXPLORATION, STATISTICS, pack_env_state, unpack_env_state
 from xagents.explorers.messages import Message, WireError, pack
@@ -60,7 +60,8 @@ class RolloutWorker:
     def __init__(self, spec: Mapping[str, Any], first: int, n_envs: int):
         if not 0 < n_envs <= MAX_ENVS:
             raise ValueError(f'got {n_envs} environments, expected 1 to {MAX_ENVS}')
-        self.first, envs = first, create_envs(**{**spec['environment'], 'n_envs': n_envs, 'vector': 'sync'})
+        factory = EnvFactory.from_dict(spec['environment'])
+        self.first, envs = first, factory(n_envs=n_envs, vector='sync', render_mode=None)
         others = version_differences(versions(spec['environment']['env']), spec['versions'])
         if others:
             envs.close()

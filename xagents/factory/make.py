@@ -39,7 +39,6 @@ from xagents.runs.registry import find_stages
 from xagents.system.modules import import_modules
 from xagents.system.paths import check_folder
 from xagents.system.threads import set_threads, threads_in_use
-from xagents.system.values import survives_json
 
 if TYPE_CHECKING:
     from xagents.options.keywords import MakeKeywords
@@ -163,11 +162,11 @@ class AgentPlan:
         envs: Any
         if entry is TEAM_ENTRY:
             policy_mapping, members = agents_by_policy(settings), member_settings(settings)
-            envs = create_multi_policy_envs(policy_mapping, **settings.environment.create_envs_kwargs())
+            envs = create_multi_policy_envs(policy_mapping, **settings.environment.asdict())
         elif settings.run.dataset is not None:
             envs, lines = _dataset_envs(settings, self.typed_options)
         else:
-            envs = create_envs(**settings.environment.create_envs_kwargs()) if new else self._ready_made_envs(env)
+            envs = create_envs(**settings.environment.asdict()) if new else self._ready_made_envs(env)
         try:
             if entry is TEAM_ENTRY:
                 agent = self._team(envs, members)
@@ -233,10 +232,7 @@ def make_origin(settings: Settings, networks: list[str]) -> AgentOrigin:
     """
     creation_options = {**settings.environment.asdict(), **settings.network.asdict(), **settings.models}
     given = {name: value for name, value in creation_options.items() if name in settings.given_options}
-    # a tuple counts as a list
-    lists = {name: list(value) if type(value) is tuple else value for name, value in given.items()}
-    unsaved = [name for name, value in lists.items() if not survives_json(value)]
-    return AgentOrigin(_json_options(given), networks, unsaved)
+    return AgentOrigin(_json_options(given), networks)
 
 
 def team(env: Any, **given: Any) -> Any:
@@ -342,7 +338,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
     if environment.env is None:
         return offline_envs(dataset, flatten=environment.flatten), [f'{why}; {UNEVALUATED}']
     try:
-        evaluation_envs = create_envs(**{**environment.create_envs_kwargs(), 'n_envs': 1})
+        evaluation_envs = create_envs(**{**environment.asdict(), 'n_envs': 1})
     except OptionError as error:
         if declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'}:
             raise

@@ -11,14 +11,13 @@ import numpy as np
 
 from xagents.checkpoints.protocols import LearningAgent
 from xagents.collecting.env_stepper import LocalEnvStepper
+from xagents.envs.env_factory import EnvFactory
 from xagents.explorers.assignments import Event
 from xagents.explorers.launchers import check_cluster, open_launcher
 from xagents.explorers.local_launcher import MAX_LOCAL_MESSAGE_BYTES
 from xagents.explorers.versions import versions
 from xagents.explorers.worker_pool import WorkerPool
 from xagents.networks.plan import NetworkPlan
-from xagents.options.declaration import declared_options
-from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError, requires
 from xagents.options.runs import RunOptions
 from xagents.runs.run import Run
@@ -70,13 +69,13 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
     Raises:
         OptionError: if the environments, an option or the policy cannot be sent to another process.
     """
-    known = declared_options(EnvironmentOptions)
-    created = {name: value for name, value in agent.origin.creation.items() if name in known}
-    if not isinstance(created.get('env'), str):
+    factory = agent.envs.factory
+    if not (isinstance(factory, EnvFactory) and isinstance(factory.env, str)):
         raise OptionError('explorers', f'{agent.envs.id} is an object, expected the name of an environment')
-    sent = known.keys() - {'n_envs', 'vector'}
-    if unsendable := ', '.join(name for name in agent.origin.unserialisable if name in sent):
-        raise OptionError('explorers', f'{unsendable} cannot be sent to other processes, expected numbers and texts')
+    try:
+        environment = factory.to_dict()
+    except ValueError as error:
+        raise OptionError('explorers', str(error)) from error
     policy, network = agent.acting_policy.to_dict(), agent.acting_policy.network
     plan: NetworkPlan | None = getattr(network, 'plan', None)
     if policy is None or plan is None or not agent.acting_policy.self_contained:
@@ -84,9 +83,9 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
         problem = f'the policy of {agent.id} has no plan (docs/policy.md), by which explorers act{why}'
         raise OptionError('explorers', problem)
     return {
-        'environment': EnvironmentOptions.resolve(created).create_envs_kwargs(),
+        'environment': environment,
         'together': agent.envs.agents_per_env,
-        'versions': versions(created['env']),
+        'versions': versions(factory.env),
         'policy': policy,
         'network': plan.to_dict(),
         'normalizes': agent.statistics.observations is not None,
