@@ -11,7 +11,8 @@ import yaml
 import xagents
 from tests.commands import execute
 from tests.team_problems import Walks
-from xagents.envs.multi_policy import create_multi_policy_envs
+from xagents.envs.env_factory import EnvFactory
+from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.options.errors import OptionError
 
 HERE = 'pettingzoo:tests.team_problems'
@@ -133,7 +134,7 @@ def test_what_has_a_replay_buffer_keeps_as_many_agents():
 
 
 def test_episodes_go_on_when_the_map_changes():
-    with create_multi_policy_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
+    with MultiPolicyEnvs(EnvFactory(lambda **_: Walks('abc'), 2), {'p': ['a'], 'q': ['b', 'c']}) as envs:
         envs.reset(1)
         for part in envs.parts.values():
             part.set_actions(np.ones(part.n_envs, int))
@@ -159,7 +160,7 @@ def test_the_map_of_restored_environments_changes_as_that_of_the_others():
 
     found = []
     for restored in (False, True):
-        with create_multi_policy_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
+        with MultiPolicyEnvs(EnvFactory(lambda **_: Walks('abc'), 2), {'p': ['a'], 'q': ['b', 'c']}) as envs:
             envs.reset(1)
             if restored:
                 envs.restore(found[0][0])

@@ -29,7 +29,7 @@ def _takes_arguments_of(factory: Callable[P, EnvFactory]) -> Callable[[Callable[
     """Return a decorator that gives a function the signature of a class."""
 
     def decorate(function: Callable[..., Envs]) -> Callable[P, Envs]:
-        function.__signature__ = inspect.signature(factory)  # type: ignore[attr-defined]
+        function.__signature__ = inspect.signature(factory).replace(return_annotation=Envs)  # type: ignore[attr-defined]
         return function
 
     return decorate

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
@@ -93,32 +93,24 @@ class EnvFactory:
             object.__setattr__(self, name, (value,) if single else tuple(value or ()))
 
     def __call__(self, *, training: bool = True, in_process: bool = False, **fields: Any) -> Envs:
-        """Make the environments; see `replace` for the arguments.
-
-        Raises:
-            OptionError: if the environments cannot be made; one line with the option and the reason.
-        """
-        return self.replace(training=training, in_process=in_process, **fields)._make()
-
-    def replace(self, *, training: bool = True, in_process: bool = False, **fields: Any) -> Self:
-        """Return a factory with some other fields.
+        """Make the environments.
 
         Args:
             training: whether Atari games keep their training settings; otherwise rewards stay raw and only the end of
                 a game ends an episode.
             in_process: whether the environments run in this process instead of worker processes.
-            fields: values of fields, such as `n_envs` and `render_mode`.
-        """
-        if not training:
-            fields |= {'clip_rewards': False, 'episodic_life': False}
-        if in_process and self.vector == 'async':
-            fields |= {'vector': 'sync'}
-        return dataclasses.replace(self, **fields)
+            fields: values that replace those of the factory, such as `n_envs` and `render_mode`.
 
-    def _make(self) -> Envs:
-        import_modules(self.imports)
-        if self.vector == 'envpool':
-            return self._make_pool()
+        Raises:
+            OptionError: if the environments cannot be made; one line with the option and the reason.
+        """
+        fields |= {} if training else {'clip_rewards': False, 'episodic_life': False}
+        fields |= {'vector': 'sync'} if in_process and self.vector == 'async' else {}
+        factory = dataclasses.replace(self, **fields)
+        import_modules(factory.imports)
+        return factory._make_pool() if factory.vector == 'envpool' else factory._make_vector()
+
+    def _make_vector(self) -> Envs:
         maker = self.maker()
         made, has_reports = make_vector(maker, self.n_envs, self.vector)
         # a user's wrapper may change the stack
@@ -150,27 +142,18 @@ class EnvFactory:
     def _make_pool(self) -> Envs:
         from xagents.envs.envpool import EnvPoolVectorEnv
 
-        if not isinstance(self.env, str) or ':' in self.env or self.wrapper or self.agent_index:
-            odd = {
-                'wrappers': self.wrapper,
-                'agent_index': self.agent_index,
-                'a function': not isinstance(self.env, str),
-            }
-            got = next((name for name, is_so in odd.items() if is_so), self.env)
+        name = self.env if isinstance(self.env, str) else None
+        if name is None or ':' in name or self.wrapper or self.agent_index:
+            odd = {'wrappers': self.wrapper, 'agent_index': self.agent_index, 'a function': name is None}
+            got = next((what for what, is_so in odd.items() if is_so), name)
             expected = "one of EnvPool's own environments without wrappers"
             raise OptionError('vector', f'got envpool with {got}, expected {expected}')
-        made = EnvPoolVectorEnv(
-            self.env,
-            self.n_envs,
-            self._atari,
-            kwargs=self.env_kwargs,
-            preprocess=self.preprocess,
-            max_episode_steps=self.max_episode_steps,
-            render_mode=self.render_mode,
-        )
+        own: dict[str, Any] = {'preprocess': self.preprocess, 'max_episode_steps': self.max_episode_steps}
+        own |= {'kwargs': self.env_kwargs, 'render_mode': self.render_mode}
+        made = EnvPoolVectorEnv(name, self.n_envs, self._atari, **own)
         stack = self.frame_stack if made.atari else 1
         about: dict[str, Any] = {'frame_stack': stack, 'atari': made.atari, 'flatten': bool(self.flatten)}
-        return Envs(made, id=self.env, has_reports=True, factory=self, **about)
+        return Envs(made, id=name, has_reports=True, factory=self, **about)
 
     @property
     def _atari(self) -> AtariConfig:
@@ -184,10 +167,12 @@ class EnvFactory:
         Raises:
             ValueError: if JSON cannot represent a value, such as a function.
         """
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        fields |= {'wrapper': list(fields['wrapper']), 'imports': list(fields['imports'])}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields = {name: list(value) if type(value) is tuple else value for name, value in values.items()}
         if isinstance(self.env, EnvSpec):
-            fields['env'] = _spec_to_dict(self.env)
+            with contextlib.suppress(Exception):  # arguments of an environment may be any objects
+                text = self.env.to_json()
+                fields['env'] = json.loads(text) if EnvSpec.from_json(text) == self.env else self.env
         if unsendable := ', '.join(name for name, value in fields.items() if not survives_json(value)):
             raise ValueError(f'{unsendable} cannot be sent to other processes, expected numbers and texts')
         return fields
@@ -201,44 +186,28 @@ class EnvFactory:
         """
         if not (isinstance(fields, dict) and survives_json(fields)):
             raise ValueError(f'environment: got {one_line(repr(fields))[:80]}, expected a dict of JSON values')
-        others = dict(fields)
-        env, render_mode = others.pop('env', None), others.pop('render_mode', None)
-        if not isinstance(env, str | dict):
-            raise OptionError('env', f'got {env!r}, expected the name of an environment')
-        if not isinstance(render_mode, str | None):
-            raise OptionError('render_mode', f'got {render_mode!r}, expected the name of a mode')
-        checked = EnvironmentOptions.resolve(others).asdict()
-        spec = _spec_from_dict(env) if isinstance(env, dict) else env
-        return EnvFactory(**{**checked, 'env': spec, 'render_mode': render_mode})
+        others = {'env': None, 'render_mode': None, **fields}
+        env, render_mode = others.pop('env'), others.pop('render_mode')
+        if not (isinstance(env, str | dict) and isinstance(render_mode, str | None)):
+            raise OptionError('env', f'got {env!r} with render_mode {render_mode!r}, expected names')
+        options = EnvironmentOptions.resolve(others).asdict()
+        try:
+            source = EnvSpec.from_json(json.dumps(env)) if isinstance(env, dict) else env
+        except Exception as error:
+            raise OptionError('env', f'got {one_line(repr(env))[:80]}, expected the fields of a spec') from error
+        return EnvFactory(**{**options, 'env': source, 'render_mode': render_mode})
 
     def for_child_process(self) -> EnvFactory:
         """Return a factory that makes the same environments in a process in which no script has registered any."""
-        if not isinstance(self.env, str) or self.vector == 'envpool':
-            return self
-        if ':' in self.env and not self.env.startswith('__main__:'):
+        is_qualified = isinstance(self.env, str) and ':' in self.env and not self.env.startswith('__main__:')
+        if not isinstance(self.env, str) or self.vector == 'envpool' or is_qualified:
             return self
         source = self.maker().source
         if isinstance(source, EnvSpec):
-            return dataclasses.replace(self, env=source, imports=())  # which are imported for a name only
-        # other processes import the module that registered a function
+            return dataclasses.replace(self, env=source, imports=())  # only names need imports
+        # other processes find registered functions by name, except those of the main script
         is_local = getattr(source, '__module__', '__main__') == '__main__'
         return dataclasses.replace(self, env=source) if is_local else self
-
-
-def _spec_to_dict(spec: EnvSpec) -> dict[str, Any] | EnvSpec:
-    """Return a spec as JSON values, or the spec itself if JSON cannot represent it, such as one with a function."""
-    try:
-        text = spec.to_json()
-        return json.loads(text) if EnvSpec.from_json(text) == spec else spec
-    except Exception:  # arguments of an environment may be any objects
-        return spec
-
-
-def _spec_from_dict(fields: dict[str, Any]) -> EnvSpec:
-    try:
-        return EnvSpec.from_json(json.dumps(fields))
-    except Exception as error:
-        raise OptionError('env', f'got {one_line(repr(fields))[:80]}, expected the fields of a spec') from error
 
 
 def factory_to_bytes(envs: Envs) -> bytes:
@@ -252,7 +221,7 @@ def factory_to_bytes(envs: Envs) -> bytes:
     """
     if not isinstance(envs.factory, EnvFactory):
         raise ValueError(envs.not_recreated_because)
-    factory: Any = envs.factory.for_child_process()  # the stubs of Gymnasium expect a function without arguments
+    factory: Any = dataclasses.replace(envs.factory.for_child_process(), n_envs=1)  # `envs_from_bytes` sets it
     with contextlib.suppress(ValueError):
         return json.dumps(factory.to_dict()).encode()
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,13 @@ class MultiPolicyEnvs(Copyable):
         snapshot_problem: the reason why the last `snapshot` failed; '' if it succeeded.
 
     Args:
-        factory: the factory of N environments; 'async' is the only kind of vector that makes a difference.
+        factory: the factory of N environments of PettingZoo. Options of Atari games and `flatten` have no effect, and
+            'auto' is a loop.
         policy_mapping: the agents of each policy; patterns such as adversary_* include all agents that match.
 
     Raises:
-        OptionError: for an unknown agent, an agent with no policy or several policies, or a policy whose agents have
-            different spaces.
+        OptionError: for an environment of another kind, an unknown agent, an agent with no policy or several policies,
+            or a policy whose agents have different spaces.
     """
 
     recorder = None
@@ -50,7 +51,13 @@ class MultiPolicyEnvs(Copyable):
     spec = None
 
     def __init__(self, factory: EnvFactory, policy_mapping: PolicyMapping):
-        maker = dataclasses.replace(factory.maker(), equal_spaces=False)
+        if not (isinstance(factory.env, str) or callable(factory.env)):
+            expected = 'expected pettingzoo:NAME or a function for several policies'
+            raise OptionError('env', f'got a {type(factory.env).__name__}, {expected}')
+        if factory.vector == 'envpool':
+            expected = 'expected auto, sync or async for environments of several agents'
+            raise OptionError('vector', f'got envpool, {expected}')
+        maker = dataclasses.replace(factory.maker(), equal_spaces=False, atari=None, flatten=False)
         self.factory, self.id = factory, maker.name
         self._parallel_vector = ParallelVector(make_base_vector(maker, factory.n_envs, factory.vector))
         self.agents = self._parallel_vector.agent_set.names
@@ -152,7 +159,8 @@ class MultiPolicyEnvs(Copyable):
         self, n_envs: int, *, render_mode: str | None = None, training: bool = False, in_process: bool = False
     ) -> MultiPolicyEnvs:
         """Make `n_envs` new environments with the same policy mapping; see `Envs.recreate`."""
-        factory = self.factory.replace(n_envs=n_envs, render_mode=render_mode, training=training, in_process=in_process)
+        vector = 'sync' if in_process else self.factory.vector
+        factory = dataclasses.replace(self.factory, n_envs=n_envs, render_mode=render_mode, vector=vector)
         return MultiPolicyEnvs(factory, self.policy_mapping)
 
     def render(self) -> list[Any]:
@@ -165,51 +173,6 @@ class MultiPolicyEnvs(Copyable):
 
     def __repr__(self) -> str:
         return f'<MultiPolicyEnvs {self.id} x {self.n_envs}>'
-
-
-def create_multi_policy_envs(
-    policy_mapping: PolicyMapping,
-    env: str | Callable[..., Any],
-    n_envs: int = 1,
-    *,
-    max_episode_steps: int | None = None,
-    env_kwargs: dict[str, Any] | None = None,
-    vector: str = 'auto',
-    wrapper: Sequence[str | Callable[..., Any]] = (),
-    agent_index: bool = False,
-    **others: Any,
-) -> MultiPolicyEnvs:
-    """Make environments that several policies share; see `create_envs` for the options.
-
-    Args:
-        policy_mapping: the agents of each policy, by the policy's name.
-        env: 'pettingzoo:NAME', or a function that makes one of PettingZoo's environments.
-        n_envs: the number of environments.
-        max_episode_steps: a time limit.
-        env_kwargs: arguments of the environment.
-        vector: 'async' for worker processes; otherwise a loop in this process.
-        wrapper: PettingZoo wrappers.
-        agent_index: whether the agent's one-hot index is appended to each observation.
-        others: options of Atari games, which have no effect here.
-
-    Raises:
-        OptionError: as for `MultiPolicyEnvs` and `create_envs`, in one line.
-    """
-    if not (isinstance(env, str) or callable(env)):
-        expected = 'expected pettingzoo:NAME or a function for several policies'
-        raise OptionError('env', f'got a {type(env).__name__}, {expected}')
-    if vector == 'envpool':
-        raise OptionError('vector', 'got envpool, expected auto, sync or async for environments of several agents')
-    factory = EnvFactory(
-        env,
-        n_envs,
-        max_episode_steps=max_episode_steps,
-        env_kwargs=env_kwargs,
-        vector=vector,
-        wrapper=wrapper,
-        agent_index=agent_index,
-    )
-    return MultiPolicyEnvs(factory, policy_mapping)
 
 
 def assign_agents(name: str, agent_set: AgentSet, policy_mapping: PolicyMapping) -> dict[str, tuple[int, ...]]:

@@ -295,7 +295,7 @@ def with_report(env: gymnasium.Env) -> gymnasium.Env:
 
 @dataclasses.dataclass(frozen=True)
 class AtariConfig:
-    """The settings of the Atari preprocessing; see `create_envs`."""
+    """The settings of the Atari preprocessing; see `EnvFactory`."""
 
     frame_stack: int
     clip_rewards: bool

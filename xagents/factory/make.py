@@ -19,9 +19,10 @@ from xagents.datasets.dataset_names import check_known
 from xagents.datasets.environments import check_fits, dataset_environment_options, offline_envs
 from xagents.datasets.reading import open_dataset
 from xagents.envs.create import ATARI_OPTIONS, as_envs, create_envs
+from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Envs
 from xagents.envs.maker import find_maker, load_wrapper
-from xagents.envs.multi_policy import MultiPolicyEnvs, create_multi_policy_envs
+from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.factory.defaults import read_saved_record, resolve_with_record
 from xagents.factory.teams import agents_by_policy, make_members, member_settings, split_policies
 from xagents.logs.history import check_history_path
@@ -162,7 +163,7 @@ class AgentPlan:
         envs: Any
         if entry is TEAM_ENTRY:
             policy_mapping, members = agents_by_policy(settings), member_settings(settings)
-            envs = create_multi_policy_envs(policy_mapping, **settings.environment.asdict())
+            envs = MultiPolicyEnvs(EnvFactory(**settings.environment.asdict()), policy_mapping)
         elif settings.run.dataset is not None:
             envs, lines = _dataset_envs(settings, self.typed_options)
         else:
