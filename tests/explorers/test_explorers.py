@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import psutil
 import pytest
@@ -232,10 +233,21 @@ def test_what_cannot_be_divided_is_one_line():
         agent.fit(max_steps=100, explorers=9)
     with contextlib.closing(make('small', vector='auto')) as agent, pytest.raises(OptionError, match='one vector'):
         agent.fit(max_steps=100, explorers=2)
-    envs = xagents.create_envs('CartPole-v1', 4)
-    refused = pytest.raises(OptionError, match='is an object, expected the name')
-    with contextlib.closing(xagents.make('small', envs, quiet=True)) as agent, refused:
-        agent.fit(max_steps=100, explorers=2)
+    cartpoles = [gymnasium.make('CartPole-v1') for _ in range(4)]
+    for envs in (xagents.create_envs(lambda: gymnasium.make('CartPole-v1'), 4), cartpoles):
+        refused = pytest.raises(OptionError, match='is an object, expected the name')
+        with contextlib.closing(xagents.make('small', envs, quiet=True)) as agent, refused:
+            agent.fit(max_steps=100, explorers=2)
+
+
+def test_explorers_step_environments_that_were_created_by_name():
+    found = []
+    for explorers in (None, 2):
+        envs = xagents.create_envs('CartPole-v1', 4, max_episode_steps=20)
+        with contextlib.closing(xagents.make('small', envs, n_steps=16, net=[8], seed=1, quiet=True)) as agent:
+            agent.fit(max_steps=300, explorers=explorers)
+            found.append(digest(agent))
+    assert found[0] == found[1]
 
 
 def test_an_environment_that_fails_ends_the_run_with_its_line(tmp_path, monkeypatch):

@@ -235,7 +235,7 @@ def test_unknown_formats_and_missing_packages(tmp_path, monkeypatch):
 
 def test_environments_that_cannot_be_made_again_need_observations(tmp_path):
     agent = agent_of('a2c')
-    agent.envs._factory = None
+    agent.envs.factory = None
     with pytest.raises(ValueError, match=r'cannot be created again for the comparison; give observations='):
         export(agent, 'savedmodel', tmp_path / 'policy')
     with pytest.raises(ValueError, match='observations: got none'):

@@ -11,7 +11,8 @@ import yaml
 import xagents
 from tests.commands import execute
 from tests.team_problems import Walks
-from xagents.envs.multi_policy import create_multi_policy_envs
+from xagents.envs.env_factory import EnvFactory
+from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.options.errors import OptionError
 
 HERE = 'pettingzoo:tests.team_problems'
@@ -140,7 +141,7 @@ def steps(envs, n):
 
 
 def test_episodes_go_on_when_the_map_changes():
-    with create_multi_policy_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
+    with MultiPolicyEnvs(EnvFactory(lambda **_: Walks('abc'), 2), {'p': ['a'], 'q': ['b', 'c']}) as envs:
         envs.reset(1)
         steps(envs, 1)
         envs.set_policy_mapping({'p': ['a', 'c'], 'q': ['b']})
@@ -165,7 +166,7 @@ def test_a_changed_map_moves_the_observations_of_agents():
 def test_the_map_of_restored_environments_changes_as_that_of_the_others():
     found = []
     for restored in (False, True):
-        with create_multi_policy_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
+        with MultiPolicyEnvs(EnvFactory(lambda **_: Walks('abc'), 2), {'p': ['a'], 'q': ['b', 'c']}) as envs:
             envs.reset(1)
             if restored:
                 envs.restore(found[0][0])
@@ -178,7 +179,8 @@ def test_the_map_of_restored_environments_changes_as_that_of_the_others():
 
 
 def test_each_environment_of_several_policies_can_be_copied():
-    with create_multi_policy_envs({'p': ['x', 'w'], 'q': ['y', 'z']}, f'{HERE}:Leaving', 3) as envs:
+    factory = EnvFactory(f'{HERE}:Leaving', 3)
+    with MultiPolicyEnvs(factory, {'p': ['x', 'w'], 'q': ['y', 'z']}) as envs:
         envs.reset(1)
         steps(envs, 2)
         envs.pop_episodes()

@@ -28,13 +28,10 @@ class AgentOrigin:
         creation: options of environments and networks that were set, as JSON values; empty if both were passed as
             objects.
         networks: text of each network's description.
-        unserialisable: names in `creation` whose JSON value differs from the given value, such as a function or a
-            tuple.
     """
 
     creation: dict[str, Any] = field(default_factory=dict)
     networks: list[str] = field(default_factory=list)
-    unserialisable: list[str] = field(default_factory=list)
 
 
 def options_dict(agent: LearningAgent) -> dict[str, Any]:

@@ -49,13 +49,9 @@ def offline_envs(dataset: Dataset, real: Envs | None = None, flatten: bool = Fal
     if real is None:
         vector = OfflineVectorEnv(dataset.observation_space, dataset.action_space)
         return Envs(vector, id=dataset.name, flatten=flatten)
-
-    def factory(n_envs: int, render_mode: str | None, training: bool, in_process: bool) -> Envs:
-        return real.recreate(n_envs, render_mode=render_mode, training=training, in_process=in_process)
-
     vector = OfflineVectorEnv(real.encoder.raw_space, real.action_space)
     about: dict[str, Any] = {'spec': real.spec, 'frame_stack': real.frame_stack, 'atari': real.atari}
-    return Envs(vector, id=real.id, factory=factory, flatten=real.encoder.flatten, **about)
+    return Envs(vector, id=real.id, factory=real.factory, flatten=real.encoder.flatten, **about)
 
 
 def dataset_environment_options(dataset: Dataset) -> tuple[dict[str, Any], str]:

@@ -22,7 +22,7 @@ _ATARI = re.compile(r'^(?:ALE/)?(?P<game>.+?)(?:NoFrameskip|Deterministic)?-v\d+
 class EnvPoolVectorEnv(VectorEnv):
     """A vector of EnvPool's environments with seeds at every reset and statistics from raw rewards.
 
-    See `create_envs` for the arguments.
+    See `EnvFactory` for the arguments.
 
     - EnvPool sets seeds at construction only. The first reset, and each reset with seeds, therefore constructs a pool.
     - This class clips rewards, not EnvPool, and uses the info to distinguish a lost life from the end of a game.

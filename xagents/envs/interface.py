@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
@@ -13,7 +12,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.utils import CloudpickleWrapper
 
 from xagents.envs.goals import GoalFunctions
 from xagents.envs.multi_agent import AGENT_SET, TEAM_REWARD, AgentRows, AgentSet
@@ -23,13 +21,11 @@ from xagents.envs.spaces import ObservationEncoder
 from xagents.envs.step_recorder import StepRecorder
 from xagents.envs.vectors import LoopVectorEnv
 from xagents.envs.wrappers import REPORT, SUCCESS, is_success_value
-from xagents.options.errors import OptionError, one_line
+from xagents.options.errors import OptionError
 from xagents.pipeline.context import EpisodeEnd
 
-# Makes new environments of the same kind: (n_envs, render_mode, training, in_process) -> Envs.
 StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Observations, rewards, terminated and truncated, [N, …] each."""
-EnvFactory = Callable[[int, str | None, bool, bool], 'Envs']
 NEXT_STEP_HINT = 'pass autoreset_mode=AutoresetMode.NEXT_STEP to the vector, or in vector_kwargs to make_vec'
 RECREATE_HINT = 'pass create_envs a function that makes the environment, or pass environments to evaluate on'
 
@@ -135,7 +131,8 @@ class Envs(Copyable):
         vector: the environments, in NEXT_STEP mode.
         id: the environment's name.
         has_reports: whether infos contain the reports of `EpisodeReport`; otherwise this class sums rewards itself.
-        factory: a function that makes new environments of the same kind.
+        factory: makes new environments of the same kind; see `xagents.envs.env_factory.EnvFactory`.
+        not_recreated_because: the reason why there is no factory, for messages.
         spec: Gymnasium's spec of one environment.
         frame_stack: the number of frames in an image.
         atari: whether the environments have the Atari preprocessing.
@@ -151,7 +148,8 @@ class Envs(Copyable):
         *,
         id: str,
         has_reports: bool = False,
-        factory: EnvFactory | None = None,
+        factory: Callable[..., Envs] | None = None,
+        not_recreated_because: str = '',
         spec: EnvSpec | None = None,
         frame_stack: int = 1,
         atari: bool = False,
@@ -174,7 +172,9 @@ class Envs(Copyable):
         self.action_space = vector.single_action_space
         self.valid = np.ones(self.n_envs, bool)
         self.recorder: StepRecorder | None = None
-        self._vector, self._factory, self._has_reports, self._closed = vector, factory, has_reports, False
+        self._vector, self._has_reports, self._closed = vector, has_reports, False
+        ready_made = f'{id} was passed ready-made and cannot be created again; {RECREATE_HINT}'
+        self.factory, self.not_recreated_because = factory, not_recreated_because or ready_made
         # the vector of whole environments
         self._base_vector: Any = vector.parallel_vector.envs if isinstance(vector, AgentRows) else vector
         self.can_snapshot_each = isinstance(self._base_vector, LoopVectorEnv)
@@ -197,7 +197,7 @@ class Envs(Copyable):
     @property
     def can_recreate(self) -> bool:
         """Whether `recreate` can make new environments of the same kind."""
-        return self._factory is not None
+        return self.factory is not None
 
     def reset(self, seed: int | None = None, first: int = 0) -> np.ndarray:
         """Reset all environments and discard unfinished episodes.
@@ -370,34 +370,17 @@ class Envs(Copyable):
             in_process: whether the environments run in this process instead of worker processes.
 
         Raises:
-            ValueError: if the environments were passed ready-made and it is unknown how to make them.
+            ValueError: if it is unknown how to make the environments, such as ready-made ones.
         """
-        if self._factory is None:
-            raise ValueError(f'env: {self.id} was passed ready-made and cannot be created again; {RECREATE_HINT}')
-        envs = self._factory(n_envs, render_mode, training, in_process)
+        if self.factory is None:
+            raise OptionError('env', self.not_recreated_because)
+        envs = self.factory(n_envs=n_envs, render_mode=render_mode, training=training, in_process=in_process)
+        envs.id = self.id  # a vector's function has another name
         if envs.observation_space != self.observation_space or envs.action_space != self.action_space:
             envs.close()
             problem = f'{self.id} created a second time has other spaces than the environments passed'
             raise ValueError(f'env: {problem}; {RECREATE_HINT}')
         return envs
-
-    def factory_to_bytes(self) -> bytes:
-        """Return a pickled function that makes the environments in a child process of this one; see `envs_from_bytes`.
-
-        This is the only pickle of xagents: a function of a script exists only as code. The bytes are only for a child
-        process that this process starts itself.
-
-        Raises:
-            ValueError: if it is unknown how to make the environments, or the function cannot be pickled; in one line.
-        """
-        if self._factory is None:
-            raise ValueError(f'{self.id} was passed ready-made and cannot be created again; {RECREATE_HINT}')
-        factory: Any = self._factory  # the stubs of Gymnasium expect a function without arguments
-        try:
-            return pickle.dumps(CloudpickleWrapper(factory))
-        except Exception as error:  # a user's function may reference any object
-            problem = f'{self.id} cannot be sent to another process ({one_line(error)})'
-            raise ValueError(f'{problem}; {RECREATE_HINT}') from error
 
     @functools.cached_property
     def goals(self) -> GoalFunctions:
@@ -409,7 +392,7 @@ class Envs(Copyable):
         return GoalFunctions(self.id, self.encoder, self._make_goal_env)
 
     def _make_goal_env(self) -> gymnasium.Env:
-        if self._factory is None:
+        if self.factory is None:
             problem = f'{self.id} was passed ready-made, expected an environment that can be recreated'
             raise OptionError('her', f'{problem}: {RECREATE_HINT}')
         envs = self.recreate(1, training=True, in_process=True)
@@ -442,14 +425,6 @@ class Envs(Copyable):
 
     def __repr__(self) -> str:
         return f'<Envs {self.id} x {self.n_envs}>'
-
-
-def envs_from_bytes(sent: bytes, n_envs: int) -> Envs:
-    """Create `n_envs` environments from the bytes of `Envs.factory_to_bytes`, as `Envs.recreate` does.
-
-    The bytes can execute any code: only those of the parent process may be used.
-    """
-    return pickle.loads(sent).fn(n_envs, None, False, False)
 
 
 def _describe(kind: Any) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Copyable, Envs, StepResult
-from xagents.envs.maker import EnvMaker, find_maker, load_wrapper
 from xagents.envs.multi_agent import AgentRows, AgentSet, ParallelVector
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.vectors import make_base_vector
@@ -37,26 +37,32 @@ class MultiPolicyEnvs(Copyable):
         snapshot_problem: the reason why the last `snapshot` failed; '' if it succeeded.
 
     Args:
-        maker: the maker of one environment.
-        n_envs: N.
-        vector: 'async' for worker processes; any other value for a loop.
+        factory: the factory of N environments of PettingZoo. Options of Atari games and `flatten` have no effect, and
+            'auto' is a loop.
         policy_mapping: the agents of each policy; patterns such as adversary_* include all agents that match.
 
     Raises:
-        OptionError: for an unknown agent, an agent with no policy or several policies, or a policy whose agents have
-            different spaces.
+        OptionError: for an environment of another kind, an unknown agent, an agent with no policy or several policies,
+            or a policy whose agents have different spaces.
     """
 
     recorder = None
     can_recreate = True
     spec = None
 
-    def __init__(self, maker: EnvMaker, n_envs: int, vector: str, policy_mapping: PolicyMapping):
-        self._maker, self._vector, self.id = maker, vector, maker.name
-        self._parallel_vector = ParallelVector(make_base_vector(maker, n_envs, vector))
+    def __init__(self, factory: EnvFactory, policy_mapping: PolicyMapping):
+        if not (isinstance(factory.env, str) or callable(factory.env)):
+            expected = 'expected pettingzoo:NAME or a function for several policies'
+            raise OptionError('env', f'got a {type(factory.env).__name__}, {expected}')
+        if factory.vector == 'envpool':
+            expected = 'expected auto, sync or async for environments of several agents'
+            raise OptionError('vector', f'got envpool, {expected}')
+        maker = dataclasses.replace(factory.maker(), equal_spaces=False, atari=None, flatten=False)
+        self.factory, self.id = factory, maker.name
+        self._parallel_vector = ParallelVector(make_base_vector(maker, factory.n_envs, factory.vector))
         self.agents = self._parallel_vector.agent_set.names
         self.agents_per_env = len(self.agents)
-        self.n_envs = n_envs * self.agents_per_env
+        self.n_envs = factory.n_envs * self.agents_per_env
         self.groups: dict[str, Envs] = {}
         try:
             self.groups = self._make_groups(policy_mapping)
@@ -80,13 +86,11 @@ class MultiPolicyEnvs(Copyable):
         return {policy: self._part(policy, own) for policy, own in agent_indices.items()}
 
     def _part(self, policy: str, agent_indices: tuple[int, ...]) -> Envs:
-        def factory(*_: Any) -> Envs:
-            raise OptionError('env', f'{policy} acts with its team only: evaluate, play and train the whole team')
-
         kept = self.groups.get(policy)
         if kept is not None and kept.agents == tuple(self.agents[i] for i in agent_indices):
             return kept
-        return Envs(AgentRows(self._parallel_vector, agent_indices), id=self.id, factory=factory)
+        reason = f'{policy} acts with its team only: evaluate, play and train the whole team'
+        return Envs(AgentRows(self._parallel_vector, agent_indices), id=self.id, not_recreated_because=reason)
 
     @property
     def policy_mapping(self) -> dict[str, tuple[str, ...]]:
@@ -188,8 +192,9 @@ class MultiPolicyEnvs(Copyable):
         self, n_envs: int, *, render_mode: str | None = None, training: bool = False, in_process: bool = False
     ) -> MultiPolicyEnvs:
         """Make `n_envs` new environments with the same policy mapping; see `Envs.recreate`."""
-        maker = dataclasses.replace(self._maker, render_mode=render_mode)
-        return MultiPolicyEnvs(maker, n_envs, 'sync' if in_process else self._vector, self.policy_mapping)
+        vector = 'sync' if in_process else self.factory.vector
+        factory = dataclasses.replace(self.factory, n_envs=n_envs, render_mode=render_mode, vector=vector)
+        return MultiPolicyEnvs(factory, self.policy_mapping)
 
     def render(self) -> list[Any]:
         """Return a frame of each environment."""
@@ -203,47 +208,10 @@ class MultiPolicyEnvs(Copyable):
         return f'<MultiPolicyEnvs {self.id} x {self.n_envs}>'
 
 
-def create_multi_policy_envs(
-    policy_mapping: PolicyMapping,
-    env: str | Callable[..., Any],
-    n_envs: int = 1,
-    *,
-    max_episode_steps: int | None = None,
-    env_kwargs: dict[str, Any] | None = None,
-    vector: str = 'auto',
-    wrapper: Sequence[str | Callable[..., Any]] = (),
-    agent_index: bool = False,
-    **others: Any,
-) -> MultiPolicyEnvs:
-    """Make environments that several policies share; see `create_envs` for the options.
-
-    Args:
-        policy_mapping: the agents of each policy, by the policy's name.
-        env: 'pettingzoo:NAME', or a function that makes one of PettingZoo's environments.
-        n_envs: the number of environments.
-        max_episode_steps: a time limit.
-        env_kwargs: arguments of the environment.
-        vector: 'async' for worker processes; otherwise a loop in this process.
-        wrapper: PettingZoo wrappers.
-        agent_index: whether the agent's one-hot index is appended to each observation.
-        others: options of Atari games, which have no effect here.
-
-    Raises:
-        OptionError: as for `MultiPolicyEnvs` and `create_envs`, in one line.
-    """
-    if not (isinstance(env, str) or callable(env)):
-        expected = 'expected pettingzoo:NAME or a function for several policies'
-        raise OptionError('env', f'got a {type(env).__name__}, {expected}')
-    if vector == 'envpool':
-        raise OptionError('vector', 'got envpool, expected auto, sync or async for environments of several agents')
-    wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) else wrapper))
-    settings: dict[str, Any] = {
-        'max_episode_steps': max_episode_steps,
-        'wrappers': wrappers,
-        'agent_index': bool(agent_index),
-    }
-    maker = find_maker(env, kwargs=dict(env_kwargs or {}), equal_spaces=False, **settings)
-    return MultiPolicyEnvs(maker, n_envs, vector, policy_mapping)
+def make_envs(factory: EnvFactory, policy_mapping: PolicyMapping) -> Any:
+    """Make environments whose rows belong to policies, as in `Envs.policy_mapping`."""
+    # all rows of an `Envs` belong to a policy without a name
+    return factory() if '' in policy_mapping else MultiPolicyEnvs(factory, policy_mapping)
 
 
 def assign_agents(name: str, agent_set: AgentSet, policy_mapping: PolicyMapping) -> dict[str, tuple[int, ...]]:

@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
@@ -212,20 +212,3 @@ def _worker_vector(maker: EnvMaker, n_envs: int) -> VectorEnv:
         why = 'a worker process, which imports the script that started it, ended at its start'
         remedy = "expected the script's calls below the line: if __name__ == '__main__':"
         raise OptionError('vector', f'async: {why}; {remedy}') from None
-
-
-def maker_for_vector(vector: VectorEnv) -> EnvMaker | None:
-    """Return the maker of one environment of a ready-made vector, or None if it is unknown."""
-    # A spec does not contain the wrappers around a vector; without them observations or rewards would differ.
-    while isinstance(vector, gymnasium.vector.VectorWrapper):
-        if type(vector) is not gymnasium.wrappers.vector.RecordEpisodeStatistics:  # which only adds to infos
-            return None
-        vector = vector.env
-    spec = vector.spec
-    if isinstance(spec, EnvSpec) and spec.entry_point is not None:
-        kwargs = {k: v for k, v in spec.kwargs.items() if k not in ('num_envs', 'vectorization_mode', 'vector_kwargs')}
-        limit, wrappers = kwargs.pop('max_episode_steps', None), tuple(kwargs.pop('wrappers', None) or ())
-        source = dataclasses.replace(spec, kwargs=kwargs)
-        return EnvMaker(name=spec.id, source=source, max_episode_steps=limit, wrappers=wrappers)
-    functions = getattr(vector, 'env_fns', None)
-    return EnvMaker(name=type(vector).__name__, source=functions[0]) if functions else None

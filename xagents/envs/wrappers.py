@@ -295,17 +295,13 @@ def with_report(env: gymnasium.Env) -> gymnasium.Env:
 
 @dataclasses.dataclass(frozen=True)
 class AtariConfig:
-    """The settings of the Atari preprocessing; see `create_envs`."""
+    """The settings of the Atari preprocessing; see `EnvFactory`."""
 
     frame_stack: int
     clip_rewards: bool
     episodic_life: bool
     fire_reset: bool
     sticky_actions: bool
-
-    def for_evaluation(self) -> AtariConfig:
-        """Return the settings for evaluation: only the end of a game ends an episode, and rewards stay raw."""
-        return dataclasses.replace(self, clip_rewards=False, episodic_life=False)
 
 
 def preprocess_atari(env: gymnasium.Env, atari: AtariConfig, frame_skip: int, limit: int | None) -> gymnasium.Env:

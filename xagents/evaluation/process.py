@@ -16,7 +16,8 @@ from typing import Any
 from xagents.collecting.collector import Collector
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.trained_policy import EnvSpaces, read_policy
-from xagents.envs.interface import Envs, envs_from_bytes
+from xagents.envs.env_factory import envs_from_bytes
+from xagents.envs.interface import Envs
 from xagents.evaluation.playing import DEFAULT_N_ENVS, evaluate_collector
 from xagents.processes.serving import Parent, serve
 

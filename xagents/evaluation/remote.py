@@ -33,7 +33,7 @@ class EvaluationProcess:
     A request fully determines its result, so a repeated request has the same result.
 
     Args:
-        environments: the serialised factory of the environments, see `Envs.factory_to_bytes`.
+        environments: the serialised factory of the environments, see `factory_to_bytes`.
         say: prints a line for the user.
     """
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from xagents.checkpoints.agent_state import capture_policy, capture_state, temporary_weights
 from xagents.checkpoints.in_flight import PendingEvaluation
 from xagents.checkpoints.protocols import LearningAgent, RunProtocol
+from xagents.envs.env_factory import factory_to_bytes
 from xagents.evaluation.remote import EvaluationProcess
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
@@ -30,7 +31,7 @@ def check_async_evaluation(agent: LearningAgent, options: RunOptions) -> None:
     if not options.eval_async:
         return
     try:
-        agent.envs.factory_to_bytes()
+        factory_to_bytes(agent.envs)
     except ValueError as error:
         raise OptionError('eval_async', str(error)) from error
     if capture_policy(agent) is None:
@@ -113,7 +114,7 @@ def async_evaluation(run: RunProtocol) -> Iterator[None]:
             run.progress.evaluations.clear()
         yield
         return
-    with contextlib.closing(EvaluationProcess(run.agent.envs.factory_to_bytes(), run.console.print_line)) as process:
+    with contextlib.closing(EvaluationProcess(factory_to_bytes(run.agent.envs), run.console.print_line)) as process:
         run.evaluations = EvaluationSchedule(run, process)
         try:
             yield

@@ -8,6 +8,7 @@ each assignment, all workers receive a broadcast (`share`): weights, statistics,
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from xagents.collecting.finite import NotFiniteError
 from xagents.collecting.policies import Policy, policy_from_dict
 from xagents.collecting.rollouts import Rollout, allocate_rollout
 from xagents.collecting.statistics import Statistics
-from xagents.envs.create import create_groups
+from xagents.envs.env_factory import EnvFactory
+from xagents.envs.multi_policy import make_envs
 from xagents.envs.normalisation import ObservationNormalizer
 from xagents.explorers.fragments import ENV_STATE, EXPLORATION, STATISTICS, pack_env_state, unpack_env_state
 from xagents.explorers.messages import Message, WireError, pack
@@ -60,9 +62,8 @@ class RolloutWorker:
     def __init__(self, spec: Mapping[str, Any], first: int, n_envs: int):
         if not 0 < n_envs <= MAX_ENVS:
             raise ValueError(f'got {n_envs} environments, expected 1 to {MAX_ENVS}')
-        options = {**spec['environment'], 'n_envs': n_envs, 'vector': 'sync'}
-        envs = create_groups(spec['policy_mapping'], **options)
-        self.first = first
+        factory = dataclasses.replace(EnvFactory.from_dict(spec['environment']), n_envs=n_envs)
+        self.first, envs = first, make_envs(factory, spec['policy_mapping'])
         others = version_differences(versions(spec['environment']['env']), spec['versions'])
         if others:
             envs.close()

@@ -19,9 +19,10 @@ from xagents.datasets.dataset_names import check_known
 from xagents.datasets.environments import check_fits, dataset_environment_options, offline_envs
 from xagents.datasets.reading import open_dataset
 from xagents.envs.create import ATARI_OPTIONS, as_envs, create_envs
+from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Envs
 from xagents.envs.maker import find_maker, load_wrapper
-from xagents.envs.multi_policy import MultiPolicyEnvs, create_multi_policy_envs
+from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.factory.defaults import read_saved_record, resolve_with_record
 from xagents.factory.teams import agents_by_policy, make_members, member_settings, split_policies
 from xagents.logs.history import check_history_path
@@ -39,7 +40,6 @@ from xagents.runs.registry import find_stages
 from xagents.system.modules import import_modules
 from xagents.system.paths import check_folder
 from xagents.system.threads import set_threads, threads_in_use
-from xagents.system.values import survives_json
 
 if TYPE_CHECKING:
     from xagents.options.keywords import MakeKeywords
@@ -163,11 +163,11 @@ class AgentPlan:
         envs: Any
         if entry is TEAM_ENTRY:
             policy_mapping, members = agents_by_policy(settings), member_settings(settings)
-            envs = create_multi_policy_envs(policy_mapping, **settings.environment.create_envs_kwargs())
+            envs = MultiPolicyEnvs(EnvFactory(**settings.environment.asdict()), policy_mapping)
         elif settings.run.dataset is not None:
             envs, lines = _dataset_envs(settings, self.typed_options)
         else:
-            envs = create_envs(**settings.environment.create_envs_kwargs()) if new else self._ready_made_envs(env)
+            envs = create_envs(**settings.environment.asdict()) if new else self._ready_made_envs(env)
         try:
             if entry is TEAM_ENTRY:
                 agent = self._team(envs, members)
@@ -233,10 +233,7 @@ def make_origin(settings: Settings, networks: list[str]) -> AgentOrigin:
     """
     creation_options = {**settings.environment.asdict(), **settings.network.asdict(), **settings.models}
     given = {name: value for name, value in creation_options.items() if name in settings.given_options}
-    # a tuple counts as a list
-    lists = {name: list(value) if type(value) is tuple else value for name, value in given.items()}
-    unsaved = [name for name, value in lists.items() if not survives_json(value)]
-    return AgentOrigin(_json_options(given), networks, unsaved)
+    return AgentOrigin(_json_options(given), networks)
 
 
 def team(env: Any, **given: Any) -> Any:
@@ -342,7 +339,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
     if environment.env is None:
         return offline_envs(dataset, flatten=environment.flatten), [f'{why}; {UNEVALUATED}']
     try:
-        evaluation_envs = create_envs(**{**environment.create_envs_kwargs(), 'n_envs': 1})
+        evaluation_envs = create_envs(**{**environment.asdict(), 'n_envs': 1})
     except OptionError as error:
         if declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'}:
             raise

@@ -153,7 +153,7 @@ def _make_player(
         raise no_environment(name)
     check_files(settings, entry, continued=True)
     creation = {n: v for n, v in settings.given_options.items() if n in declared_options(EnvironmentOptions)}
-    envs = create_envs(**settings.environment.create_envs_kwargs())
+    envs = create_envs(**settings.environment.asdict())
     env_spaces = EnvSpaces(envs.encoder.raw_space, envs.action_space)
     if env_spaces != trained.spaces:
         envs.close()

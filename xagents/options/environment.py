@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from xagents.options.declaration import Options, choice, count, option
 from xagents.options.errors import OptionError
@@ -61,11 +60,6 @@ class EnvironmentOptions(Options):
     agent_index: bool = option(
         False, 'several agents in one environment: append the one-hot index of an agent to its observation'
     )
-
-    def create_envs_kwargs(self) -> dict[str, Any]:
-        """Return the keyword arguments of `create_envs`."""
-        keywords = self.asdict()
-        return {**keywords, 'wrapper': keywords['wrapper'] or (), 'imports': keywords['imports'] or ()}
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import queue
 from collections.abc import Iterator
 from typing import Any
@@ -11,14 +12,13 @@ import numpy as np
 
 from xagents.checkpoints.protocols import LearningAgent
 from xagents.collecting.env_stepper import LocalEnvStepper
+from xagents.envs.env_factory import EnvFactory
 from xagents.explorers.assignments import Event
 from xagents.explorers.launchers import check_cluster, open_launcher
 from xagents.explorers.local_launcher import MAX_LOCAL_MESSAGE_BYTES
 from xagents.explorers.versions import versions
 from xagents.explorers.worker_pool import WorkerPool
 from xagents.networks.plan import NetworkPlan
-from xagents.options.declaration import declared_options
-from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError, requires
 from xagents.options.runs import RunOptions
 from xagents.runs.run import Run
@@ -70,17 +70,17 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
     Raises:
         OptionError: if the environments, an option or the policy cannot be sent to another process.
     """
-    known = declared_options(EnvironmentOptions)
-    created = {name: value for name, value in agent.origin.creation.items() if name in known}
-    if not isinstance(created.get('env'), str):
+    factory = agent.envs.factory
+    if not (isinstance(factory, EnvFactory) and isinstance(factory.env, str)):
         raise OptionError('explorers', f'{agent.envs.id} is an object, expected the name of an environment')
-    sent = known.keys() - {'n_envs', 'vector'}
-    if unsendable := ', '.join(name for name in agent.origin.unserialisable if name in sent):
-        raise OptionError('explorers', f'{unsendable} cannot be sent to other processes, expected numbers and texts')
+    try:
+        environment = dataclasses.replace(factory, vector='sync', render_mode=None).to_dict()
+    except ValueError as error:
+        raise OptionError('explorers', str(error)) from error
     return {
-        'environment': EnvironmentOptions.resolve(created).create_envs_kwargs(),
+        'environment': environment,
         'policy_mapping': agent.envs.policy_mapping,
-        'versions': versions(created['env']),
+        'versions': versions(factory.env),
         'policies': {name: _policy_spec(member) for name, member in agent.members.items()},
     }
 
