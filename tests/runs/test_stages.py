@@ -18,6 +18,7 @@ from xagents.options.runs import RunOptions
 from xagents.pipeline.context import Context, EpisodeEnd
 from xagents.pipeline.recipe import Recipe, compose, stage
 from xagents.pipeline.schedules import Schedule
+from xagents.registry.traits import Traits
 from xagents.runs import reporting, saving, stages
 from xagents.runs.run import Run
 from xagents.runs.stage_checks import MAX_KEPT, own_stages, with_stage_checks
@@ -26,7 +27,7 @@ from xagents.runs.stage_checks import MAX_KEPT, own_stages, with_stage_checks
 class Stub:
     """What a run asks of an agent."""
 
-    id, NO_OVERLAP_REASON, output_models = 'stub', '', ()
+    id, traits, output_models = 'stub', Traits(), ()
 
     def __init__(self):
         self.options, self.origin, self.streams = AgentOptions(reward_buffer_size=20), AgentOrigin(), RandomStreams(0)

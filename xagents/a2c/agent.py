@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
@@ -26,9 +27,12 @@ class A2C(ActorCritic):
         options: `A2COptions` and `RunOptions`.
     """
 
-    NO_OVERLAP_REASON: str = (
-        'learns from the rollouts of its present policy and has no correction for a policy that is one update older '
-        '(PPO, ACER and agents with a replay buffer have)'
+    traits = replace(
+        ActorCritic.traits,
+        no_overlap_reason=(
+            'learns from the rollouts of its present policy and has no correction for a policy that is one update '
+            'older (PPO, ACER and agents with a replay buffer have)'
+        ),
     )
     Options: ClassVar[type[AgentOptions]] = A2COptions
     options: ActorCriticOptions
@@ -42,7 +46,7 @@ class A2C(ActorCritic):
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
         if isinstance(self.options, A2COptions) and self.options.v_trace:
-            self._uses_vtrace, self.keeps_outputs, self.NO_OVERLAP_REASON = True, True, ''
+            self._uses_vtrace, self.traits = True, replace(self.traits, keeps_outputs=True, no_overlap_reason='')
         self.critic = keras.Model(self.model.input, self.model.outputs[1])
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -41,7 +42,7 @@ class ACER(WithReplay, ActorCritic):
 
     Options = ACEROptions
     options: ACEROptions
-    keeps_outputs = True
+    traits = replace(ActorCritic.traits, raw_rollouts=True, keeps_outputs=True)
     METRICS = (
         *('updates', 'stats/refused', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
         *('stats/importance', 'stats/kl_average', 'stats/projected', 'stats/explained_variance'),

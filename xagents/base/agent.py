@@ -43,6 +43,7 @@ from xagents.options.settings import resolve_agent_options
 from xagents.pipeline.recipe import Recipe
 from xagents.pipeline.schedules import Schedule
 from xagents.registry.agents import agent_id_of
+from xagents.registry.traits import Traits
 from xagents.runs import recipes, training
 from xagents.runs.run import Run
 from xagents.runs.saving import read_weights
@@ -66,6 +67,7 @@ class BaseAgent:
         options: options of the algorithm (`Options`) and, as in 1.0, defaults for `fit` (`RunOptions`).
 
     Attributes:
+        traits: properties of the class that other packages read.
         options: the options of the algorithm.
         defaults: the run options that were passed to the constructor.
         envs: the training environments.
@@ -85,12 +87,7 @@ class BaseAgent:
     """
 
     Options: ClassVar[type[AgentOptions]] = AgentOptions
-    NO_OVERLAP_REASON: str = ''
-    # why updates do not admit networks that normalise over the batch; empty if they do
-    _NO_BATCH_STATISTICS: ClassVar[str] = ''
-    model_names: ClassVar[tuple[str, ...]] = ()
-    # whether rollouts contain raw observations and rewards, which are normalised at each update
-    raw_rollouts: ClassVar[bool] = False
+    traits: Traits = Traits()
     options: AgentOptions
     load = ForeignAttribute()
 
@@ -260,7 +257,7 @@ class BaseAgent:
     @functools.cached_property
     def collector(self) -> Collector:
         """The collector: environments, policy, statistics and random generators."""
-        return Collector(self.envs, self.acting_policy, self.statistics, self.streams, self.raw_rollouts)
+        return Collector(self.envs, self.acting_policy, self.statistics, self.streams, self.traits.raw_rollouts)
 
     def policy(self, observations: np.ndarray, noise: np.ndarray | None, **schedule: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N, …] and other columns for prepared observations [N, *D]; without noise, greedy actions.
@@ -439,8 +436,8 @@ class BaseAgent:
         if self._uses_train_step():
             expected = 'expected an agent that implements collect() and learn(batch)'
             raise OptionError('overlap', f'{name} collects and learns in train_step(), {expected}')
-        if self.NO_OVERLAP_REASON:
-            raise OptionError('overlap', f'{name} {self.NO_OVERLAP_REASON}')
+        if reason := self.traits.no_overlap_reason:
+            raise OptionError('overlap', f'{name} {reason}')
         if self.acting_policy.network is None:
             raise OptionError('overlap', f'{name} acts by no network, expected an agent whose `actor` is one')
 

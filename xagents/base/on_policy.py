@@ -25,6 +25,7 @@ from xagents.networks.programs import Program, has_convolutions, network_input, 
 from xagents.networks.state_dependent import count_features, with_state_dependent_std
 from xagents.options.agents import AgentOptions, OnPolicyOptions, SDEOptions
 from xagents.options.errors import OptionError, one_line
+from xagents.registry.traits import Traits
 
 IMAGE_BATCH_SIZE = 512
 # bytes of noise per rollout from which a message reports the size
@@ -41,9 +42,9 @@ class OnPolicy(BaseAgent):
     Options: ClassVar[type[AgentOptions]] = OnPolicyOptions
     options: OnPolicyOptions
     METRICS: ClassVar[tuple[str, ...]] = ()
-    _NO_BATCH_STATISTICS = 'compares its updates with the policy that acted, which uses moving statistics'
-    # whether rollouts contain the outputs of the policy that acted
-    keeps_outputs: bool = False
+    traits = Traits(
+        no_batch_statistics_reason='compares its updates with the policy that acted, which uses moving statistics'
+    )
     critic: keras.Model
     # the compiled update: from a `RolloutBatch` and further arguments of `run_update` to metrics by name
     update: Callable[..., dict[str, tf.Tensor]]
@@ -74,7 +75,7 @@ class OnPolicy(BaseAgent):
 
     def make_policy(self, network: ActingNetwork) -> Policy:
         """Return a policy that samples actions from the outputs of `network`, which has the form of `actor`."""
-        return SamplingPolicy(network, self.distribution, self.keeps_outputs, _noise_repeat(self.options))
+        return SamplingPolicy(network, self.distribution, self.traits.keeps_outputs, _noise_repeat(self.options))
 
     def collect(self, **schedule: Any) -> Rollout:
         """Take `n_steps` steps in every environment; see `Collector.collect`."""
@@ -129,7 +130,8 @@ class OnPolicy(BaseAgent):
         """Return a batch as a `RolloutBatch`; casts columns, because stages may have changed float32 to float64."""
         columns = {name: np.asarray(batch[name], dtype) for name, dtype in DTYPES.items()}
         actions = np.asarray(batch['actions'], self.distribution.action_dtype)
-        outputs = tuple(np.asarray(batch[name], np.float32) for name in self.output_names) if self.keeps_outputs else ()
+        names = self.output_names if self.traits.keeps_outputs else ()
+        outputs = tuple(np.asarray(batch[name], np.float32) for name in names)
         return RolloutBatch(batch['observations'], actions, **columns, outputs=outputs)
 
     def _compiled(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -36,13 +36,6 @@ class ReplayedActorCritic(OffPolicy):
     `METRICS` by name and the TD errors [B].
     """
 
-    # outputs of the actor for each component of an action
-    ACTOR_OUTPUTS = 1
-    # metrics of updates of the policy, which may be fewer than those of the critics
-    POLICY_METRICS: ClassVar[tuple[str, ...]] = ('loss/policy',)
-    # agents for discrete actions, for messages
-    DISCRETE_AGENTS = 'dqn or ppo'
-
     def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
         """Set the networks, and create target critics, optimisers and the compiled update.
 
@@ -53,7 +46,7 @@ class ReplayedActorCritic(OffPolicy):
             others: observations to values [B, 1].
         """
         self.n_units = self.output_units(self.envs)['actor']
-        self._check_model(actor, [self.n_units] * self.ACTOR_OUTPUTS, 'actor_model')
+        self._check_model(actor, [self.n_units] * self.traits.actor_outputs, 'actor_model')
         for critic in critics:
             units, inputs = self._critic_form(critic)
             self._check_model(critic, units, 'critic_model', inputs)
@@ -92,7 +85,7 @@ class ReplayedActorCritic(OffPolicy):
         space, name = envs.action_space, agent_id_of(cls)
         if not isinstance(space, spaces.Box):
             got = type(space).__name__
-            others = cls.DISCRETE_AGENTS if got == 'Discrete' else 'ppo or a2c'
+            others = cls.traits.discrete_agents if got == 'Discrete' else 'ppo or a2c'
             raise OptionError('env', f'{envs.id} has {got} actions, {name} accepts Box ones (try {others})')
         if not np.isfinite([space.low, space.high]).all():
             problem = f'actions without finite bounds, {name} accepts bounded ones (try ppo)'
@@ -115,7 +108,7 @@ class ReplayedActorCritic(OffPolicy):
         logs = self.metrics_by_name(metrics.numpy())
         if (share := logs.pop('policy_updates', None)) is not None:
             # means over all updates, including those without an update of the policy
-            policy = {name: logs.pop(name) for name in self.POLICY_METRICS}
+            policy = {name: logs.pop(name) for name in self.traits.policy_metrics}
             logs |= {name: value / share for name, value in policy.items()} if share else {}
         return logs
 
@@ -166,7 +159,7 @@ class ReplayedActorCritic(OffPolicy):
         """Return the metrics of `update` after every `policy_delay` steps of the critics, else zeros."""
         steps = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
         due = (critics_updated > 0) & (steps % self.traced_options.policy_delay == 0)
-        names = (*self.POLICY_METRICS, 'policy_updates', 'stats/refused')
+        names = (*self.traits.policy_metrics, 'policy_updates', 'stats/refused')
         return tf.cond(due, update, lambda: dict.fromkeys(names, tf.zeros(())))
 
     def critic_errors(

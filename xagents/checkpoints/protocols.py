@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from xagents.checkpoints.in_flight import InFlightIteration
 from xagents.checkpoints.progress import Progress
@@ -17,6 +17,7 @@ from xagents.logs.console import Console
 from xagents.options.agents import AgentOptions
 from xagents.options.runs import RunOptions
 from xagents.pipeline.schedules import Schedule
+from xagents.registry.traits import Traits
 
 
 @dataclass
@@ -85,9 +86,7 @@ class ActingAgent(Protocol):
 class LearningAgent(ActingAgent, Protocol):
     """The interface of an agent that a run trains."""
 
-    # end of a message: why the agent cannot learn from rollouts of an older policy; empty if it can
-    NO_OVERLAP_REASON: str
-    model_names: ClassVar[tuple[str, ...]]
+    traits: Traits
     output_models: list[Any]
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -35,8 +36,8 @@ class IQL(ReplayedActorCritic):
 
     Options = IQLOptions
     options: IQLOptions
-    DISCRETE_AGENTS = 'dqn --conservative or bc'
-    ACTOR_OUTPUTS = 2  # mean and log standard deviation
+    # the outputs are mean and log standard deviation
+    traits = replace(ReplayedActorCritic.traits, actor_outputs=2, discrete_agents='dqn --conservative or bc')
     METRICS = (
         *('updates', 'stats/refused', 'loss/value', 'loss/critic', 'loss/policy'),
         *('stats/q', 'stats/td_error', 'stats/weight', 'stats/grad_norm'),

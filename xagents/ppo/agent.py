@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
@@ -28,8 +29,8 @@ class PPO(A2C):
 
     Options = PPOOptions
     options: PPOOptions
-    keeps_outputs = True
-    NO_OVERLAP_REASON = ''  # the ratio compares with the policy that acted
+    # the ratio compares with the policy that acted
+    traits = replace(A2C.traits, keeps_outputs=True, no_overlap_reason='')
     # metrics that `minibatch_step` returns, and those of a whole update
     MINIBATCH_METRICS: ClassVar[tuple[str, ...]] = (*A2C.METRICS[:-1], 'stats/kl', 'stats/clip_fraction')
     METRICS = (*MINIBATCH_METRICS, 'stats/explained_variance')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
@@ -34,7 +35,7 @@ class PQN(OnPolicy):
         options: `PQNOptions` and `RunOptions`.
     """
 
-    NO_OVERLAP_REASON = 'learns from the returns of its present policy'
+    traits = replace(OnPolicy.traits, no_overlap_reason='learns from the returns of its present policy')
     Options: ClassVar[type[AgentOptions]] = PQNOptions
     options: Any
     METRICS: ClassVar[tuple[str, ...]] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
@@ -37,13 +38,16 @@ class SAC(ReplayedActorCritic):
 
     Options: ClassVar[type[AgentOptions]] = SACOptions
     options: SACOptions
-    ACTOR_OUTPUTS = 2  # mean and log standard deviation
-    DISCRETE_AGENTS = "xagents.make('sac', …), which makes a DiscreteSAC"
+    traits = replace(
+        ReplayedActorCritic.traits,
+        actor_outputs=2,  # mean and log standard deviation
+        discrete_agents="xagents.make('sac', …), which makes a DiscreteSAC",
+        policy_metrics=('loss/policy', 'stats/entropy', 'stats/temperature'),
+    )
     METRICS = (
         *('updates', 'stats/refused', 'loss/value', 'loss/policy', 'stats/q', 'stats/td_error'),
         *('stats/entropy', 'stats/temperature', 'stats/grad_norm', 'policy_updates'),
     )
-    POLICY_METRICS = ('loss/policy', 'stats/entropy', 'stats/temperature')
 
     def __init__(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import tensorflow as tf
 
 from xagents.td3.agent import TD3
@@ -25,7 +27,7 @@ class TD3BC(TD3):
 
     Options = TD3BCOptions
     options: TD3BCOptions
-    DISCRETE_AGENTS = 'dqn --conservative or bc'
+    traits = replace(TD3.traits, discrete_agents='dqn --conservative or bc')
 
     def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, buffer_actions: tf.Tensor) -> tf.Tensor:
         """Return −λ mean Q(s, π(s)) + mean (π(s) − a)², where λ = α / mean |Q| (equations 3 and 5)."""

@@ -21,6 +21,7 @@ from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
 from xagents.pipeline.schedules import Schedule
+from xagents.registry.traits import Traits
 from xagents.runs.run import Run
 from xagents.teams import stages
 from xagents.teams.cli import TeamOptions, policy_seed
@@ -54,7 +55,7 @@ class TeamAgent(BaseAgent):
     Options: ClassVar[type[AgentOptions]] = TeamOptions
     options: TeamOptions
     envs: MultiPolicyEnvs  # type: ignore[assignment]
-    NO_OVERLAP_REASON = 'collects for several policies at once, expected a single one'
+    traits = Traits(no_overlap_reason='collects for several policies at once, expected a single one')
 
     def __init__(
         self, envs: MultiPolicyEnvs, members: Mapping[str, BaseAgent], remake: Callable[..., BaseAgent], **options: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, cast
 
 import keras
@@ -30,7 +31,7 @@ class TQC(SAC):
 
     Options: ClassVar[type[AgentOptions]] = TQCOptions
     options: TQCOptions
-    DISCRETE_AGENTS = 'sac or dqn'
+    traits = replace(SAC.traits, discrete_agents='sac or dqn')
 
     @classmethod
     def _units_for(cls, envs: Envs, options: AgentOptions) -> dict[str, int]:

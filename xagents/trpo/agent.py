@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -40,13 +41,16 @@ class TRPO(OnPolicy):
         options: `TRPOOptions` and `RunOptions`.
     """
 
-    NO_OVERLAP_REASON = (
-        'bounds the divergence from the policy that collected the rollout, which would be one update older '
-        '(PPO, ACER and agents with a replay buffer correct for it)'
+    traits = replace(
+        OnPolicy.traits,
+        no_overlap_reason=(
+            'bounds the divergence from the policy that collected the rollout, which would be one update older '
+            '(PPO, ACER and agents with a replay buffer correct for it)'
+        ),
+        model_names=('actor', 'critic'),
     )
     Options = TRPOOptions
     options: TRPOOptions
-    model_names = ('actor', 'critic')
     METRICS = (
         *(*_CRITIC_METRICS, 'loss/policy', 'loss/entropy', 'stats/grad_norm', 'stats/kl_before', 'stats/kl_after'),
         *('stats/improvement', 'stats/step_fraction', 'stats/cg_residual', 'stats/explained_variance'),

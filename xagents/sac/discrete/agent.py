@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -34,7 +35,7 @@ class DiscreteSAC(SAC):
         options: as for SAC.
     """
 
-    ACTOR_OUTPUTS = 1
+    traits = replace(SAC.traits, actor_outputs=1)
 
     @classmethod
     def _check_actions(cls, envs: Envs) -> None:
