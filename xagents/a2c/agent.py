@@ -39,8 +39,7 @@ class A2C(ActorCritic):
     # whether updates use V-trace, which corrects for rollouts of an older policy
     _uses_vtrace: bool = False
     METRICS: ClassVar[tuple[str, ...]] = (
-        *('updates', 'stats/refused', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
-        'stats/explained_variance',
+        *('loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm', 'stats/explained_variance'),
     )
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):

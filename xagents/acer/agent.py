@@ -44,7 +44,7 @@ class ACER(WithReplay, ActorCritic):
     options: ACEROptions
     traits = replace(ActorCritic.traits, raw_rollouts=True, keeps_outputs=True)
     METRICS = (
-        *('updates', 'stats/refused', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
+        *('loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
         *('stats/importance', 'stats/kl_average', 'stats/projected', 'stats/explained_variance'),
     )
 

@@ -33,6 +33,7 @@ from xagents.envs.spaces import ActionDecoder, as_batch, is_single
 from xagents.evaluation import playing
 from xagents.logs.console import format_number
 from xagents.networks.acting import ActingNetwork
+from xagents.networks.gradient_steps import COUNTS
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import declared_options, signature
@@ -88,6 +89,8 @@ class BaseAgent:
 
     Options: ClassVar[type[AgentOptions]] = AgentOptions
     traits: Traits = Traits()
+    # metrics that an update returns besides 'updates' and 'stats/refused'
+    METRICS: ClassVar[tuple[str, ...]] = ()
     options: AgentOptions
     load = ForeignAttribute()
 
@@ -98,6 +101,9 @@ class BaseAgent:
         # options such as `model` name a file; the attribute of the same name is the network
         cls._option_names = frozenset(name for name in declared_options(cls.Options) if not name.endswith('model'))
         check_results(cls)
+        if repeated := {*COUNTS} & {*cls.METRICS}:
+            expected = 'expected only the other metrics, because every update has this one'
+            raise TypeError(f'{cls.__name__}.METRICS: got {min(repeated)}, {expected}')
         if 'learn' in vars(cls):
             cls.learn = check_batch(cls.learn)  # type: ignore[method-assign]
         positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []

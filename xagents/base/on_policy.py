@@ -19,7 +19,7 @@ from xagents.collecting.rollouts import Rollout
 from xagents.envs.interface import Envs
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import Distribution, StateDependentGaussian, distribution_for
-from xagents.networks.gradient_steps import check_metrics
+from xagents.networks.gradient_steps import COUNTS, metric_vector
 from xagents.networks.models import with_log_std, with_logits
 from xagents.networks.programs import Program, has_convolutions, network_input, suits_xla
 from xagents.networks.state_dependent import count_features, with_state_dependent_std
@@ -41,7 +41,6 @@ class OnPolicy(BaseAgent):
 
     Options: ClassVar[type[AgentOptions]] = OnPolicyOptions
     options: OnPolicyOptions
-    METRICS: ClassVar[tuple[str, ...]] = ()
     traits = Traits(
         no_batch_statistics_reason='compares its updates with the policy that acted, which uses moving statistics'
     )
@@ -124,7 +123,7 @@ class OnPolicy(BaseAgent):
         """
         weights, metrics = self._update(self._steps(batch), *arguments)
         self.actor.refresh(weights)
-        return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
+        return dict(zip((*COUNTS, *self.METRICS), metrics.numpy().tolist(), strict=True))
 
     def _steps(self, batch: dict[str, np.ndarray]) -> RolloutBatch:
         """Return a batch as a `RolloutBatch`; casts columns, because stages may have changed float32 to float64."""
@@ -136,9 +135,8 @@ class OnPolicy(BaseAgent):
 
     def _compiled(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the acting weights, and the metrics as a vector; compiled as one program."""
-        metrics = self.update(*arguments)
-        check_metrics(metrics, self.METRICS)
-        return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
+        metrics = metric_vector(self.update(*arguments), self.METRICS)
+        return self.actor.flat_weights(), metrics
 
     def transitions(self, steps: RolloutBatch) -> RolloutSamples:
         """Return the transitions of a rollout with their GAE advantages and returns."""

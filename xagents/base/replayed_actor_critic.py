@@ -20,6 +20,7 @@ from xagents.networks.gradient_steps import (
     adopt_model_optimizer,
     apply_together,
     loop_updates,
+    metric_vector,
 )
 from xagents.networks.models import reinitialise
 from xagents.networks.programs import KerasNetwork, Program, suits_xla
@@ -128,7 +129,7 @@ class ReplayedActorCritic(OffPolicy):
             step.set_rate(learning_rate)
         shape, models = samples.shape, self.output_models
         metrics, _ = loop_updates(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, shape, models)
-        return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
+        return self.actor.flat_weights(), metric_vector(metrics, self.METRICS)
 
     @abstractmethod
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:

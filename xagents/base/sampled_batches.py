@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from xagents.base.agent import BaseAgent
 from xagents.base.batches import ReplaySamples
 from xagents.datasets.reading import Batch, Dataset, batch_digest, encode_episode, episode_batches
+from xagents.networks.gradient_steps import COUNTS
 from xagents.replay.ring import NO_COLUMNS, RingColumns, ring_bytes_needed
 from xagents.replay.transitions import ReplayBuffer
 
@@ -53,7 +54,6 @@ class SamplesBatches(BaseAgent):
         dataset_name: name of the data set in the buffer; empty if the buffer contains collected transitions.
     """
 
-    METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused')
     dataset_name: str = ''
 
     @property
@@ -166,5 +166,5 @@ class SamplesBatches(BaseAgent):
 
     def metrics_by_name(self, metrics: np.ndarray) -> dict[str, float]:
         """Return the metrics of an update by name; if every update was refused, only the two counts."""
-        values = dict(zip(self.METRICS, metrics.tolist(), strict=True))
-        return values if values['updates'] else {name: values[name] for name in ('updates', 'stats/refused')}
+        values = dict(zip((*COUNTS, *self.METRICS), metrics.tolist(), strict=True))
+        return values if values['updates'] else {name: values[name] for name in COUNTS}

@@ -30,7 +30,7 @@ class BC(SamplesBatches, ActorCritic):
 
     Options = BCOptions
     options: BCOptions  # type: ignore[assignment]
-    METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused', 'loss/policy', 'loss/entropy', 'stats/grad_norm')
+    METRICS: ClassVar[tuple[str, ...]] = ('loss/policy', 'loss/entropy', 'stats/grad_norm')
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)

@@ -34,10 +34,7 @@ class DDPG(ReplayedActorCritic):
 
     Options = DDPGOptions
     options: DDPGOptions
-    METRICS = (
-        *('updates', 'stats/refused', 'loss/value', 'loss/policy'),
-        *('stats/q', 'stats/td_error', 'stats/grad_norm', 'policy_updates'),
-    )
+    METRICS = ('loss/value', 'loss/policy', 'stats/q', 'stats/td_error', 'stats/grad_norm', 'policy_updates')
 
     def __init__(
         self, envs: Any, actor_model: keras.Model, critic_model: keras.Model, *, buffers: Any = None, **options: Any

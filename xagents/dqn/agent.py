@@ -16,7 +16,7 @@ from xagents.dqn.cli import DQNOptions
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates
+from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates, metric_vector
 from xagents.networks.keras_to_plan import without_noise
 from xagents.networks.layers import noise_units
 from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
@@ -49,7 +49,7 @@ class DQN(OffPolicy):
 
     Options = DQNOptions
     options: DQNOptions
-    METRICS = ('updates', 'stats/refused', 'loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm')
+    METRICS = ('loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm')
 
     def __init__(self, envs: Any, model: keras.Model, *, buffers: Any = None, **options: Any):
         super().__init__(envs, buffers=buffers, **options)
@@ -175,11 +175,11 @@ class DQN(OffPolicy):
         """
         self.step.set_rate(learning_rate)
         self.target.copy_if(due > 0)
-        names, shape = self.METRICS, samples.shape
+        shape, models = samples.shape, self.output_models
         metrics, errors = loop_updates(
-            lambda k: self.update_once(samples.take(k)), n_updates, names, shape, [self.model]
+            lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, shape, models
         )
-        return self.actor.flat_weights(), tf.stack([metrics[name] for name in names]), errors
+        return self.actor.flat_weights(), metric_vector(metrics, self.METRICS), errors
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return metrics and TD errors [B]."""

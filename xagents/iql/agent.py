@@ -39,8 +39,7 @@ class IQL(ReplayedActorCritic):
     # the outputs are mean and log standard deviation
     traits = replace(ReplayedActorCritic.traits, actor_outputs=2, discrete_agents='dqn --conservative or bc')
     METRICS = (
-        *('updates', 'stats/refused', 'loss/value', 'loss/critic', 'loss/policy'),
-        *('stats/q', 'stats/td_error', 'stats/weight', 'stats/grad_norm'),
+        *('loss/value', 'loss/critic', 'loss/policy', 'stats/q', 'stats/td_error', 'stats/weight', 'stats/grad_norm'),
     )
 
     def __init__(

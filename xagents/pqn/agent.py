@@ -38,9 +38,7 @@ class PQN(OnPolicy):
     traits = replace(OnPolicy.traits, no_overlap_reason='learns from the returns of its present policy')
     Options: ClassVar[type[AgentOptions]] = PQNOptions
     options: Any
-    METRICS: ClassVar[tuple[str, ...]] = (
-        *('updates', 'stats/refused', 'loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm'),
-    )
+    METRICS: ClassVar[tuple[str, ...]] = ('loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm')
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)

@@ -45,7 +45,7 @@ class SAC(ReplayedActorCritic):
         policy_metrics=('loss/policy', 'stats/entropy', 'stats/temperature'),
     )
     METRICS = (
-        *('updates', 'stats/refused', 'loss/value', 'loss/policy', 'stats/q', 'stats/td_error'),
+        *('loss/value', 'loss/policy', 'stats/q', 'stats/td_error'),
         *('stats/entropy', 'stats/temperature', 'stats/grad_norm', 'policy_updates'),
     )
 

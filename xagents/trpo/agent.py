@@ -14,6 +14,7 @@ from xagents.base.minibatches import Minibatches
 from xagents.base.on_policy import OnPolicy
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
 from xagents.networks.gradient_steps import (
+    COUNTS,
     GradientStep,
     adopt_model_optimizer,
     flat_gradient,
@@ -26,8 +27,6 @@ from xagents.networks.state_dependent import acting_model
 from xagents.options.errors import OptionError
 from xagents.trpo.cli import TRPOOptions
 from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
-
-_CRITIC_METRICS = ('updates', 'stats/refused', 'loss/value')
 
 
 class TRPO(OnPolicy):
@@ -52,7 +51,7 @@ class TRPO(OnPolicy):
     Options = TRPOOptions
     options: TRPOOptions
     METRICS = (
-        *(*_CRITIC_METRICS, 'loss/policy', 'loss/entropy', 'stats/grad_norm', 'stats/kl_before', 'stats/kl_after'),
+        *('loss/value', 'loss/policy', 'loss/entropy', 'stats/grad_norm', 'stats/kl_before', 'stats/kl_after'),
         *('stats/improvement', 'stats/step_fraction', 'stats/cg_residual', 'stats/explained_variance'),
     )
 
@@ -106,7 +105,7 @@ class TRPO(OnPolicy):
         data = self.transitions(steps)
         self.step.set_rate(learning_rate)
         policy, critic = self.update_policy(data, sampled), self.fit_critic(data, permutations)
-        both = {name: policy[name] + critic[name] for name in ('updates', 'stats/refused')}
+        both = {name: policy[name] + critic[name] for name in COUNTS}
         explained = explained_variance(data.values, data.returns, data.valid)
         return {**policy, **critic, **both, 'stats/explained_variance': explained}
 
@@ -187,7 +186,7 @@ class TRPO(OnPolicy):
             _, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
             return {'updates': applied, 'stats/refused': refused, 'loss/value': loss}
 
-        return loop_mean(step, permutations.shape[0], _CRITIC_METRICS)
+        return loop_mean(step, permutations.shape[0], ('loss/value',))
 
     def policy_outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
         """Return the policy outputs [B, units] for observations [B, *D]."""
