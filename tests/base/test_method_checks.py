@@ -179,6 +179,21 @@ def test_a_subclass_logs_a_metric_of_its_own(eager):
     assert log['stats/ratio'] == 0.5
 
 
+@pytest.mark.parametrize(
+    ('method', 'message'),
+    [
+        (
+            {'learn': lambda self, batch, learning_rate: None},
+            r"Mine\.learn: got the parameters batch, learning_rate, expected \(self, batch, schedule\): schedule\['lea",
+        ),
+        ({'collect': lambda self: {}}, r'Mine\.collect: got the parameters \(\), expected \(self, schedule\)'),
+    ],
+)
+def test_a_method_with_other_parameters_is_refused_at_once(method, message):
+    with pytest.raises(TypeError, match=message):
+        type('Mine', (A2C,), method)
+
+
 def test_counts_are_no_metrics_of_an_algorithm():
     with pytest.raises(TypeError, match=r'Mine\.METRICS: got stats/refused, expected only the other metrics'):
         type('Mine', (A2C,), {'METRICS': ('stats/refused', 'loss/policy')})

@@ -293,7 +293,7 @@ def test_a_member_acts_with_its_team_only():
         with pytest.raises(OptionError, match='x acts with its team only'):
             member.evaluate(2)
         with pytest.raises(RuntimeError, match='no actions are set for b: a policy of a team steps together with its'):
-            member.collect()
+            member.collect({})
         both.map['z'] = 'x'
         with pytest.raises(OptionError, match='map: got z, expected a, b'):
             both.evaluate(2)

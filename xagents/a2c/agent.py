@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from xagents.a2c.cli import A2COptions, ActorCriticOptions
@@ -48,9 +48,9 @@ class A2C(ActorCritic):
             self._uses_vtrace, self.traits = True, replace(self.traits, keeps_outputs=True, no_overlap_reason='')
         self.critic = keras.Model(self.model.input, self.model.outputs[1])
 
-    def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make one gradient step on a rollout; see `OnPolicy.run_update`."""
-        return self.run_update(batch, learning_rate)
+        return self.run_update(batch, schedule['learning_rate'])
 
     def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update; compiled."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
@@ -101,14 +101,14 @@ class ACER(WithReplay, ActorCritic):
 
     # learning
 
-    def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make one gradient step on a raw rollout of any earlier policy, which contains its `logits` [T, N, A].
 
         The present statistics normalise the rollout here.
         """
         observations = self.statistics.prepare(batch['observations'])
         rewards = self.statistics.scale_rewards(batch['rewards'])
-        return self.run_update({**batch, 'observations': observations, 'rewards': rewards}, learning_rate)
+        return self.run_update({**batch, 'observations': observations, 'rewards': rewards}, schedule['learning_rate'])
 
     def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update; compiled."""

@@ -8,7 +8,7 @@ import numbers
 import operator
 import os
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Never, Self, Unpack
 
 import gymnasium
@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from xagents.base.foreign_calls import ForeignAttribute, answer_keywords, check_batch
-from xagents.base.method_checks import check_results
+from xagents.base.method_checks import check_parameters, check_results
 from xagents.base.method_policy import MethodPolicy, NoPolicy
 from xagents.checkpoints.agent_state import capture_state, load_state
 from xagents.checkpoints.progress import Progress
@@ -60,8 +60,8 @@ READ_FROM |= {'context': 'progress.context', 'n_envs': 'envs.n_envs'}
 class BaseAgent:
     """The base class of algorithms: an agent learns from batches and publishes a policy.
 
-    A subclass implements `learn(batch)` and either `make_policy(network)` or `policy(observations, noise)`. As in 1.0,
-    a subclass may implement `train_step()` instead.
+    A subclass implements `learn(batch, schedule)` and either `make_policy(network)` or `policy(observations, noise)`.
+    As in 1.0, a subclass may implement `train_step()` instead.
 
     Args:
         envs: the result of `create_envs`, a Gymnasium vector environment, an environment, or a list of environments.
@@ -100,6 +100,7 @@ class BaseAgent:
         super().__init_subclass__(**keywords)
         # options such as `model` name a file; the attribute of the same name is the network
         cls._option_names = frozenset(name for name in declared_options(cls.Options) if not name.endswith('model'))
+        check_parameters(cls)
         check_results(cls)
         if repeated := {*COUNTS} & {*cls.METRICS}:
             expected = 'expected only the other metrics, because every update has this one'
@@ -208,15 +209,17 @@ class BaseAgent:
     def train_step(self) -> None:
         """Run one iteration; for a subclass that does not split it into `collect` and `learn`."""
 
-    def learn(self, batch: dict[str, np.ndarray], **schedule: float) -> dict[str, float]:
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Learn from a batch and return metrics by name; `updates` is the number of optimiser steps.
 
-        The signature of a subclass names the values of `schedules` that it needs.
+        Args:
+            batch: the result of `collect` or `replay`, which other stages may have changed.
+            schedule: the current values of `schedules()` by name, and `steps`, the number of environment steps so far.
         """
         raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return the schedules by name; `collect` and `learn` receive the values that their signatures name."""
+        """Return the schedules by name; `collect`, `replay` and `learn` receive their current values."""
         return {'learning_rate': Schedule(self.options.lr, self.options.lr_schedule)}
 
     def parts(self) -> dict[str, Any]:
@@ -280,8 +283,11 @@ class BaseAgent:
         """Return the shape and dtype, for one environment, of each rollout column that a custom policy fills."""
         return {'actions': ActionDecoder(self.envs.action_space).action_spec}
 
-    def collect(self, **schedule: Any) -> Rollout:
-        """Step the environments and return a rollout, arrays by name; see `Collector.collect`."""
+    def collect(self, schedule: Mapping[str, float]) -> Rollout:
+        """Step the environments and return a rollout, arrays by name; see `Collector.collect`.
+
+        `schedule` contains the current values of `schedules()` by name.
+        """
         if not self._uses_train_step():
             raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
         self.train_step()

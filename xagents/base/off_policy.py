@@ -129,7 +129,7 @@ class OffPolicy(WithReplay, SamplesBatches):
     def _train_steps(self) -> int:
         return math.ceil(self.options.train_frequency / self.envs.n_envs)
 
-    def collect(self, **schedule: Any) -> Rollout:
+    def collect(self, schedule: Mapping[str, float]) -> Rollout:
         """Take `train_frequency` steps over all environments, or `fragment_steps` in each; see `Collector.collect`."""
         return self.collector.collect(self.n_steps, **schedule)
 

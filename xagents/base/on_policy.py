@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeGuard
 
 import keras
@@ -76,7 +76,7 @@ class OnPolicy(BaseAgent):
         """Return a policy that samples actions from the outputs of `network`, which has the form of `actor`."""
         return SamplingPolicy(network, self.distribution, self.traits.keeps_outputs, _noise_repeat(self.options))
 
-    def collect(self, **schedule: Any) -> Rollout:
+    def collect(self, schedule: Mapping[str, float]) -> Rollout:
         """Take `n_steps` steps in every environment; see `Collector.collect`."""
         return self.collector.collect(self.options.n_steps, **schedule)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -101,10 +101,10 @@ class ReplayedActorCritic(OffPolicy):
         """Return the acting network, the actor with all its outputs; `index` has no effect."""
         return KerasNetwork(self.actor_model, self.statistics.dtype)
 
-    def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
         samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
-        acting_weights, metrics = self._update(samples, batch['n_updates'], learning_rate)
+        acting_weights, metrics = self._update(samples, batch['n_updates'], schedule['learning_rate'])
         self.actor.refresh(acting_weights)
         logs = self.metrics_by_name(metrics.numpy())
         if (share := logs.pop('policy_updates', None)) is not None:

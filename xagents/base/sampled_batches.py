@@ -139,12 +139,13 @@ class SamplesBatches(BaseAgent):
         """The largest number of updates of an iteration: K of every batch."""
         return DATASET_UPDATES_OF_IMAGES if self.envs.is_image else DATASET_UPDATES
 
-    def replay(self, n_updates: int, beta: float = 1.0) -> dict[str, Any]:
+    def replay(self, n_updates: int, schedule: Mapping[str, float]) -> dict[str, Any]:
         """Sample the batches of `n_updates` updates.
 
         Args:
             n_updates: number of updates, at most `max_updates`.
-            beta: exponent of the importance weights, which correct for prioritized sampling.
+            schedule: the current values of `schedules()` by name; `beta`, by default 1, is the exponent of the
+                importance weights, which correct for prioritized sampling.
 
         Returns:
             The result of `ReplayBuffer.sample`, [K, B, …] each, with normalised observations; and `n_updates`, the
@@ -153,7 +154,8 @@ class SamplesBatches(BaseAgent):
         statistics, rng = self.statistics, self.rng('replay')
         scaled = statistics.rewards is not None or statistics.reward_scale != 1.0
         scale = statistics.scale_rewards if scaled else None
-        batch = self.buffer.sample(n_updates, rng, max_batches=self.max_updates, beta=beta, scale=scale)
+        beta, most = schedule.get('beta', 1.0), self.max_updates
+        batch = self.buffer.sample(n_updates, rng, max_batches=most, beta=beta, scale=scale)
         # `prepare` does not write into the arrays of the buffer, which the next call overwrites
         seen = {name: statistics.prepare(batch[name]) for name in ('observations', 'next_observations')}
         return {**batch, **seen, 'n_updates': n_updates}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -36,9 +37,9 @@ class BC(SamplesBatches, ActorCritic):
         super().__init__(envs, model, **options)
         self.step.may_be_unused = True  # no loss depends on the critic head
 
-    def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
-        weights, metrics = self._update(self.replay_samples(batch), batch['n_updates'], learning_rate)
+        weights, metrics = self._update(self.replay_samples(batch), batch['n_updates'], schedule['learning_rate'])
         self.actor.refresh(weights)
         return self.metrics_by_name(metrics.numpy())
 

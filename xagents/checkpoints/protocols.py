@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -93,11 +94,11 @@ class LearningAgent(ActingAgent, Protocol):
     def options(self) -> AgentOptions:
         """The options of the algorithm."""
 
-    def collect(self, **schedule: Any) -> dict[str, Any]:
-        """Return a rollout as a batch. The arguments are the schedule values that the signature names."""
+    def collect(self, schedule: Mapping[str, float]) -> dict[str, Any]:
+        """Return a rollout as a batch, given the values of the schedules by name."""
 
-    def learn(self, batch: Any, **schedule: Any) -> dict[str, float]:
-        """Learn from a batch and return metrics. The arguments are the schedule values that the signature names."""
+    def learn(self, batch: Any, schedule: Mapping[str, float]) -> dict[str, float]:
+        """Learn from a batch and return metrics, given the values of the schedules and `steps`."""
 
     def schedules(self) -> dict[str, Schedule]:
         """Return the schedules by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -141,16 +142,16 @@ class DQN(OffPolicy):
             return None
         return value_distribution(o.atoms, (o.value_min, o.value_max) if o.support else ())
 
-    def learn(self, batch: dict[str, Any], learning_rate: float, steps: int) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics.
 
-        `steps` is the number of environment steps so far, which decides when the target network is copied.
+        The number of environment steps so far, `schedule['steps']`, decides when the target network is copied.
         """
-        every, n_updates = self.options.target_sync_steps, batch['n_updates']
+        every, n_updates, steps = self.options.target_sync_steps, batch['n_updates'], int(schedule['steps'])
         due = steps // every > self.target.steps // every
         self.target.steps = steps
         samples = self.replay_samples(batch, self.learning_noise(batch['rewards'].shape))
-        acting_weights, metrics, errors = self._update(samples, n_updates, float(due), learning_rate)
+        acting_weights, metrics, errors = self._update(samples, n_updates, float(due), schedule['learning_rate'])
         if self.options.prioritized:
             self.buffer.prioritize(batch['rows'][:n_updates], errors.numpy()[:n_updates])
         self.actor.refresh(acting_weights)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from xagents.a2c.agent import A2C
@@ -44,10 +44,10 @@ class PPO(A2C):
         clip = Schedule(self.options.clip_norm, self.options.clip_schedule, option='clip_schedule')
         return {**super().schedules(), 'clip_norm': clip}
 
-    def learn(self, batch: dict[str, np.ndarray], learning_rate: float, clip_norm: float) -> dict[str, float]:  # type: ignore[override]
-        """Make `ppo_epochs` passes of minibatches over a rollout; `clip_norm` is ε, the clip range of the ratio."""
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
+        """Make `ppo_epochs` passes of minibatches over a rollout."""
         permutations = self.minibatches.draw(self.rng('learn'), self.options.ppo_epochs)
-        return self.run_update(batch, permutations, learning_rate, clip_norm)
+        return self.run_update(batch, permutations, schedule['learning_rate'], schedule['clip_norm'])
 
     def update(  # type: ignore[override]
         self, steps: RolloutBatch, permutations: tf.Tensor, learning_rate: tf.Tensor, clip_norm: tf.Tensor

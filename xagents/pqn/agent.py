@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
@@ -81,10 +81,10 @@ class PQN(OnPolicy):
 
     # learning
 
-    def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make `epochs` passes of minibatches over a rollout; see `OnPolicy.run_update`."""
         permutations = self.minibatches.draw(self.rng('learn'), self.options.epochs)
-        return self.run_update(batch, permutations, learning_rate)
+        return self.run_update(batch, permutations, schedule['learning_rate'])
 
     def update(self, steps: RolloutBatch, permutations: tf.Tensor, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update (algorithm 1); compiled.

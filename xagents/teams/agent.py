@@ -99,7 +99,7 @@ class TeamAgent(BaseAgent):
         """The collector of all policies."""
         return TeamCollector(self.envs, {n: member.collector for n, member in self.members.items()}, self.streams)
 
-    def collect(self, **schedule: Any) -> dict[str, Any]:
+    def collect(self, schedule: Mapping[str, float]) -> dict[str, Any]:
         """Collect `n_steps` steps with all policies, and return a rollout per policy, by name."""
         self.apply_map()
         schedules: dict[str, dict[str, Any]] = {name: {} for name in self.members}

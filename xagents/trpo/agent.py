@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -83,13 +84,13 @@ class TRPO(OnPolicy):
         """Return the acting network; `index` has no effect, because the model has one policy."""
         return KerasNetwork(acting_model(self.actor_model), self.statistics.dtype)
 
-    def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make one step of the policy on a rollout, and `critic_iterations` passes of minibatches with the critic.
 
-        `learning_rate` applies to the critic.
+        The learning rate applies to the critic.
         """
         permutations = self.minibatches.draw(self.rng('learn'), self.options.critic_iterations)
-        return self.run_update(batch, permutations, self._sampled, learning_rate)
+        return self.run_update(batch, permutations, self._sampled, schedule['learning_rate'])
 
     def update(
         self, steps: RolloutBatch, permutations: tf.Tensor, sampled: tf.Tensor, learning_rate: tf.Tensor
