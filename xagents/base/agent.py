@@ -107,8 +107,7 @@ class BaseAgent:
             raise TypeError(f'{cls.__name__}.METRICS: got {min(repeated)}, {expected}')
         if 'learn' in vars(cls):
             cls.learn = check_batch(cls.learn)  # type: ignore[method-assign]
-        positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []
-        if positional:
+        if positional := list(inspect.signature(cls.__init__).parameters)[:-1]:
             cls.__signature__ = signature(positional[1:], cls.Options, RunOptions)  # type: ignore[attr-defined]
 
     def __new__(cls, envs: Any = None, *networks: Any, **options: Any) -> Self:

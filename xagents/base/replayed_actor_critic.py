@@ -33,9 +33,35 @@ from xagents.registry.agents import agent_id_of
 class ReplayedActorCritic(OffPolicy):
     """Agents that learn an actor and critics from replayed transitions.
 
-    A subclass calls `set_networks` in its constructor, and implements `update_once(batch)`, which returns the metrics
-    `METRICS` by name and the TD errors [B].
+    A subclass implements `update_once(batch)`, which returns the metrics by name and the TD errors [B]. It extends
+    `set_networks` if it has further networks.
+
+    Args:
+        envs: as for every agent.
+        actor_model: the actor.
+        critic_model: the critic.
+        critic_model_2: the second critic; by default a copy of the first with other initial weights.
+        buffers: as for `OffPolicy`.
+        options: options of the agent (`Options`) and `RunOptions`.
     """
+
+    def __init__(
+        self,
+        envs: Any,
+        actor_model: keras.Model,
+        critic_model: keras.Model,
+        critic_model_2: keras.Model | None = None,
+        *,
+        buffers: Any = None,
+        **options: Any,
+    ):
+        super().__init__(envs, buffers=buffers, **options)
+        critics = [critic_model]
+        if self.traits.n_critics == 2:
+            if critic_model_2 is None:
+                critic_model_2 = reinitialise(critic_model, int(self.rng('networks').integers(2**31)))
+            critics.append(critic_model_2)
+        self.set_networks(actor_model, critics)
 
     def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
         """Set the networks, and create target critics, optimisers and the compiled update.
@@ -69,10 +95,6 @@ class ReplayedActorCritic(OffPolicy):
     def _critic_form(self, critic: keras.Model) -> tuple[list[int], list[tuple[int, ...]]]:
         """Return the expected output sizes and input shapes of a critic."""
         return [1], critic_inputs(critic, self.input_shape, self.n_units)
-
-    def second_critic(self, critic: keras.Model, given: keras.Model | None) -> keras.Model:
-        """Return the given second critic, by default a copy of the first one with other initial weights."""
-        return reinitialise(critic, int(self.rng('networks').integers(2**31))) if given is None else given
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:

@@ -21,6 +21,7 @@ class Traits:
         buffer_use: past participle for a message of a run that ends before the replay buffer has enough data: nothing
             was 'replayed', or 'learned'.
         model_names: names of the networks in messages; by default they are numbered.
+        n_critics: number of critics of an actor-critic with a replay buffer, 1 or 2.
         actor_outputs: number of outputs of the actor for each component of an action.
         discrete_agents: agents for discrete actions, for messages of agents that accept only continuous ones.
         policy_metrics: metrics of updates of the policy, which may be fewer than those of the critics.
@@ -32,6 +33,7 @@ class Traits:
     keeps_outputs: bool = False
     buffer_use: str = 'replayed'
     model_names: tuple[str, ...] = ()
+    n_critics: int = 2
     actor_outputs: int = 1
     discrete_agents: str = 'dqn or ppo'
     policy_metrics: tuple[str, ...] = ('loss/policy',)
