@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
@@ -27,8 +25,7 @@ class A2C(ActorCritic):
         options: `A2COptions` and `RunOptions`.
     """
 
-    traits = replace(
-        ActorCritic.traits,
+    traits = ActorCritic.traits.changed(
         no_overlap_reason=(
             'learns from the rollouts of its present policy and has no correction for a policy that is one update '
             'older (PPO, ACER and agents with a replay buffer have)'
@@ -45,12 +42,8 @@ class A2C(ActorCritic):
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
         if isinstance(self.options, A2COptions) and self.options.v_trace:
-            self._uses_vtrace, self.traits = True, replace(self.traits, keeps_outputs=True, no_overlap_reason='')
+            self._uses_vtrace, self.traits = True, self.traits.changed(keeps_outputs=True, no_overlap_reason='')
         self.critic = keras.Model(self.model.input, self.model.outputs[1])
-
-    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
-        """Make one gradient step on a rollout; see `OnPolicy.run_update`."""
-        return self.run_update(batch, schedule['learning_rate'])
 
     def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update; compiled."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import keras
@@ -42,7 +41,7 @@ class ACER(WithReplay, ActorCritic):
 
     Options = ACEROptions
     options: ACEROptions
-    traits = replace(ActorCritic.traits, raw_rollouts=True, keeps_outputs=True)
+    traits = ActorCritic.traits.changed(raw_rollouts=True, keeps_outputs=True)
     METRICS = (
         *('loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
         *('stats/importance', 'stats/kl_average', 'stats/projected', 'stats/explained_variance'),
@@ -108,7 +107,7 @@ class ACER(WithReplay, ActorCritic):
         """
         observations = self.statistics.prepare(batch['observations'])
         rewards = self.statistics.scale_rewards(batch['rewards'])
-        return self.run_update({**batch, 'observations': observations, 'rewards': rewards}, schedule['learning_rate'])
+        return super().learn({**batch, 'observations': observations, 'rewards': rewards}, schedule)
 
     def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update; compiled."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,7 +60,7 @@ class OffPolicy(WithReplay, SamplesBatches):
 
     Options: ClassVar[type[AgentOptions]] = OffPolicyOptions
     options: OffPolicyOptions
-    traits = replace(WithReplay.traits, buffer_use='learned')
+    traits = WithReplay.traits.changed(buffer_use='learned')
 
     def __init__(self, envs: Any, *, buffers: ReplayBuffer | Sequence[ReplayBuffer] | None = None, **options: Any):
         given = _buffers(buffers, options)

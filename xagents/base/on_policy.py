@@ -36,7 +36,7 @@ DTYPES = {'rewards': np.float32, 'terminated': bool, 'truncated': bool, 'valid':
 class OnPolicy(BaseAgent):
     """Agents with a stochastic policy that learn from the rollouts of that policy.
 
-    A subclass sets `actor` (the policy) and `critic` (observations to values), and implements `learn`.
+    A subclass sets `actor` (the policy) and `critic` (observations to values), and implements `update`.
     """
 
     Options: ClassVar[type[AgentOptions]] = OnPolicyOptions
@@ -107,6 +107,10 @@ class OnPolicy(BaseAgent):
         return heads[:-1] if self.distribution.has_log_std else heads
 
     # learning
+
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
+        """Make one compiled update from a rollout; `update` receives the rollout and the learning rate."""
+        return self.run_update(batch, schedule['learning_rate'])
 
     @functools.cached_property
     def _update(self) -> Program:

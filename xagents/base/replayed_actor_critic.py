@@ -34,15 +34,7 @@ class ReplayedActorCritic(OffPolicy):
     """Agents that learn an actor and critics from replayed transitions.
 
     A subclass implements `update_once(batch)`, which returns the metrics by name and the TD errors [B]. It extends
-    `set_networks` if it has further networks.
-
-    Args:
-        envs: as for every agent.
-        actor_model: the actor.
-        critic_model: the critic.
-        critic_model_2: the second critic; by default a copy of the first with other initial weights.
-        buffers: as for `OffPolicy`.
-        options: options of the agent (`Options`) and `RunOptions`.
+    `set_networks` if it has further networks. `SAC` describes the arguments.
     """
 
     def __init__(
@@ -124,20 +116,13 @@ class ReplayedActorCritic(OffPolicy):
         return KerasNetwork(self.actor_model, self.statistics.dtype)
 
     def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
-        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
-        samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
-        acting_weights, metrics = self._update(samples, batch['n_updates'], schedule['learning_rate'])
-        self.actor.refresh(acting_weights)
-        logs = self.metrics_by_name(metrics.numpy())
+        """Make the updates of one iteration; see `SamplesBatches.learn`."""
+        logs = super().learn(batch, schedule)
         if (share := logs.pop('policy_updates', None)) is not None:
             # means over all updates, including those without an update of the policy
             policy = {name: logs.pop(name) for name in self.traits.policy_metrics}
             logs |= {name: value / share for name, value in policy.items()} if share else {}
         return logs
-
-    def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
-        """Return the noise of the updates for actions of `shape` [K, B, A]: none."""
-        return ()
 
     def update(
         self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor

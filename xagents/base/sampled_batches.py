@@ -132,6 +132,19 @@ class SamplesBatches(BaseAgent):
         self.statistics.observe({'observations': np.append(columns['observations'], columns['observations'][-1:], 0)})
         return episode
 
+    # learning
+
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
+        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
+        samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
+        acting_weights, metrics = self._update(samples, batch['n_updates'], schedule['learning_rate'])
+        self.actor.refresh(acting_weights)
+        return self.metrics_by_name(metrics.numpy())
+
+    def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
+        """Return the noise of the updates for actions of `shape` [K, B] or [K, B, A]: none."""
+        return ()
+
     # sampling
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -36,12 +35,6 @@ class BC(SamplesBatches, ActorCritic):
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
         self.step.may_be_unused = True  # no loss depends on the critic head
-
-    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
-        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
-        weights, metrics = self._update(self.replay_samples(batch), batch['n_updates'], schedule['learning_rate'])
-        self.actor.refresh(weights)
-        return self.metrics_by_name(metrics.numpy())
 
     def update(self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:  # type: ignore[override]
         """Make an update with each of the first `n_updates` of K batches, and return the metrics; compiled."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar, cast
 
 import keras
@@ -32,7 +31,7 @@ class CrossQ(SAC):
 
     Options: ClassVar[type[AgentOptions]] = CrossQOptions
     options: CrossQOptions
-    traits = replace(SAC.traits, discrete_agents='sac or dqn')
+    traits = SAC.traits.changed(discrete_agents='sac or dqn')
 
     def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
         """Set the networks; see `ReplayedActorCritic`. There are no target networks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import keras
@@ -35,7 +34,7 @@ class DDPG(ReplayedActorCritic):
 
     Options = DDPGOptions
     options: DDPGOptions
-    traits = replace(ReplayedActorCritic.traits, n_critics=1)
+    traits = ReplayedActorCritic.traits.changed(n_critics=1)
     METRICS = ('loss/value', 'loss/policy', 'stats/q', 'stats/td_error', 'stats/grad_norm', 'policy_updates')
 
     def __init__(

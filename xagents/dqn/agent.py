@@ -150,7 +150,7 @@ class DQN(OffPolicy):
         every, n_updates, steps = self.options.target_sync_steps, batch['n_updates'], int(schedule['steps'])
         due = steps // every > self.target.steps // every
         self.target.steps = steps
-        samples = self.replay_samples(batch, self.learning_noise(batch['rewards'].shape))
+        samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
         acting_weights, metrics, errors = self._update(samples, n_updates, float(due), schedule['learning_rate'])
         if self.options.prioritized:
             self.buffer.prioritize(batch['rows'][:n_updates], errors.numpy()[:n_updates])
@@ -158,7 +158,7 @@ class DQN(OffPolicy):
         return self.metrics_by_name(metrics.numpy())
 
     def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
-        """Return the noise of the updates for rewards of `shape` [K, B]; without noisy layers, none.
+        """Return the noise of the updates for actions of `shape` [K, B]; without noisy layers, none.
 
         It is [K, 3, 1, M]: the noise of the network, of the target network, and of the choice of double DQN.
         """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import keras
@@ -38,7 +37,7 @@ class IQL(ReplayedActorCritic):
     Options = IQLOptions
     options: IQLOptions
     # the outputs are mean and log standard deviation
-    traits = replace(ReplayedActorCritic.traits, actor_outputs=2, discrete_agents='dqn --conservative or bc')
+    traits = ReplayedActorCritic.traits.changed(actor_outputs=2, discrete_agents='dqn --conservative or bc')
     METRICS = (
         *('loss/value', 'loss/critic', 'loss/policy', 'stats/q', 'stats/td_error', 'stats/weight', 'stats/grad_norm'),
     )

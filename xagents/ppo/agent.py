@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
@@ -30,7 +29,7 @@ class PPO(A2C):
     Options = PPOOptions
     options: PPOOptions
     # the ratio compares with the policy that acted
-    traits = replace(A2C.traits, keeps_outputs=True, no_overlap_reason='')
+    traits = A2C.traits.changed(keeps_outputs=True, no_overlap_reason='')
     # metrics that `minibatch_step` returns, and those of a whole update
     MINIBATCH_METRICS: ClassVar[tuple[str, ...]] = (*A2C.METRICS[:-1], 'stats/kl', 'stats/clip_fraction')
     METRICS = (*MINIBATCH_METRICS, 'stats/explained_variance')

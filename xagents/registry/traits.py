@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Traits:
     """Properties that all agents of a class share.
 
-    A subclass changes some of them with `traits = replace(A2C.traits, keeps_outputs=True)`.
+    A subclass changes some of them with `traits = A2C.traits.changed(keeps_outputs=True)`.
 
     Attributes:
-        no_overlap_reason: end of a message: why the agent cannot learn from rollouts of an older policy; empty if it
-            can.
-        no_batch_statistics_reason: end of a message: why updates do not admit networks that normalise over the batch;
-            empty if they do.
+        no_overlap_reason: why the agent cannot learn from rollouts of an older policy; empty if it can.
+        no_batch_statistics_reason: why updates do not admit networks that normalise over batches; empty if they do.
         raw_rollouts: whether rollouts contain raw observations and rewards, which are normalised at each update.
         keeps_outputs: whether rollouts contain the outputs of the policy that acted.
-        buffer_use: past participle for a message of a run that ends before the replay buffer has enough data: nothing
-            was 'replayed', or 'learned'.
+        buffer_use: past participle for a message: with too little data, nothing is 'replayed', or 'learned'.
         model_names: names of the networks in messages; by default they are numbered.
         n_critics: number of critics of an actor-critic with a replay buffer, 1 or 2.
         actor_outputs: number of outputs of the actor for each component of an action.
@@ -37,3 +35,7 @@ class Traits:
     actor_outputs: int = 1
     discrete_agents: str = 'dqn or ppo'
     policy_metrics: tuple[str, ...] = ('loss/policy',)
+
+    def changed(self, **fields: Any) -> Traits:
+        """Return a copy with other values of some fields."""
+        return replace(self, **fields)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
@@ -39,8 +38,7 @@ class SAC(ReplayedActorCritic):
 
     Options: ClassVar[type[AgentOptions]] = SACOptions
     options: SACOptions
-    traits = replace(
-        ReplayedActorCritic.traits,
+    traits = ReplayedActorCritic.traits.changed(
         actor_outputs=2,  # mean and log standard deviation
         discrete_agents="xagents.make('sac', …), which makes a DiscreteSAC",
         policy_metrics=('loss/policy', 'stats/entropy', 'stats/temperature'),

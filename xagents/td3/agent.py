@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import tensorflow as tf
 
@@ -26,7 +24,7 @@ class TD3(DDPG):
 
     Options = TD3Options
     options: TD3Options
-    traits = replace(DDPG.traits, n_critics=2)
+    traits = DDPG.traits.changed(n_critics=2)
 
     __init__ = ReplayedActorCritic.__init__  # DDPG has one critic
 

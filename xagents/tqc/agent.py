@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar, cast
 
 import keras
@@ -31,7 +30,7 @@ class TQC(SAC):
 
     Options: ClassVar[type[AgentOptions]] = TQCOptions
     options: TQCOptions
-    traits = replace(SAC.traits, discrete_agents='sac or dqn')
+    traits = SAC.traits.changed(discrete_agents='sac or dqn')
 
     @classmethod
     def _units_for(cls, envs: Envs, options: AgentOptions) -> dict[str, int]:

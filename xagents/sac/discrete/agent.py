@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import keras
@@ -35,7 +34,7 @@ class DiscreteSAC(SAC):
         options: as for SAC.
     """
 
-    traits = replace(SAC.traits, actor_outputs=1)
+    traits = SAC.traits.changed(actor_outputs=1)
 
     @classmethod
     def _check_actions(cls, envs: Envs) -> None:
