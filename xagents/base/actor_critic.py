@@ -8,7 +8,7 @@ import keras
 
 from xagents.base.on_policy import OnPolicy
 from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer
-from xagents.networks.programs import KerasNetwork
+from xagents.networks.programs import KerasNetwork, Program, suits_xla
 from xagents.networks.state_dependent import acting_model
 
 
@@ -24,6 +24,7 @@ class ActorCritic(OnPolicy):
         self.step = GradientStep(self.model, self.traced_options, True, rate)
         self.output_models = [self.model]
         self.actor = self.make_actor(0)
+        self._update = Program(self._compiled, jit=suits_xla(self.model))
 
     def make_actor(self, index: int) -> KerasNetwork:
         """Return the acting network; `index` is the position of the policy among the model's outputs."""

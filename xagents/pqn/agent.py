@@ -18,7 +18,7 @@ from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_mean
-from xagents.networks.programs import KerasNetwork, float_outputs, network_input
+from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.schedules import Schedule
@@ -47,6 +47,7 @@ class PQN(OnPolicy):
         self.step = GradientStep(model, self.traced_options, True, rate)
         self.actor = self.make_actor(0)
         self.minibatches = Minibatches(self.options, self.n_envs)
+        self._update = Program(self._compiled, jit=suits_xla(model))
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:

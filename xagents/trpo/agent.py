@@ -22,7 +22,7 @@ from xagents.networks.gradient_steps import (
     zero_if_not_finite,
 )
 from xagents.networks.optimisers import assign_flat, flatten_tensors
-from xagents.networks.programs import KerasNetwork, float_outputs, network_input
+from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.networks.state_dependent import acting_model
 from xagents.options.errors import OptionError
 from xagents.trpo.cli import TRPOOptions
@@ -66,6 +66,7 @@ class TRPO(OnPolicy):
         self.step = GradientStep(critic_model, self.traced_options, rate=rate, name='critic_model')
         self.output_models = [self.actor_model, critic_model]
         self.actor = self.make_actor(0)
+        self._update = Program(self._compiled, jit=suits_xla(*self.output_models))
 
     def _check_models(self) -> None:
         """Check that the Fisher matrix has rows to use, and that policy and critic share no parameters."""
