@@ -39,15 +39,15 @@ def changed(agent: Any, batch: dict[str, Any], learning_rate: float) -> dict[str
 class Small(PPO):
     """Collects like PPO."""
 
-    def learn(self, batch, learning_rate, clip_norm):
-        return changed(self, batch, learning_rate)
+    def learn(self, batch, schedule):
+        return changed(self, batch, schedule['learning_rate'])
 
 
 class SmallReplay(DQN):
     """Collects and remembers like DQN."""
 
-    def learn(self, batch, learning_rate, steps):
-        return changed(self, batch, learning_rate)
+    def learn(self, batch, schedule):
+        return changed(self, batch, schedule['learning_rate'])
 
 
 class Fault(NamedTuple):

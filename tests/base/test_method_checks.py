@@ -142,8 +142,8 @@ class Nameless(A2C):
     [
         (Columns, r'Columns.next_values returned tensor of shape \[4, 1\]'),
         (NoErrors, r'update_once returned dict, expected the metrics by name and the TD errors \[B\]'),
-        (MoreMetrics, 'metrics with stats/mine, expected the declared names'),
-        (LessMetrics, 'metrics without stats/refused, .*, expected the declared names'),
+        (MoreMetrics, 'metrics with stats/mine, expected updates, stats/refused and the declared loss/value'),
+        (LessMetrics, 'metrics without stats/refused, .*, expected updates, stats/refused and the declared'),
         (Fractions, r'Fractions.policy returned actions \[1\] of float64, expected \[1\] of int32'),
         (Forgetful, r'Forgetful has no attribute .*: its __init__ has not called super'),
         (Nameless, "Nameless.output_units returned no 'critic', expected the sizes of actor, critic"),
@@ -177,6 +177,26 @@ class Entropic(PPO):
 def test_a_subclass_logs_a_metric_of_its_own(eager):
     (log,) = make(Entropic).train_iter(max_steps=4)
     assert log['stats/ratio'] == 0.5
+
+
+@pytest.mark.parametrize(
+    ('method', 'message'),
+    [
+        (
+            {'learn': lambda self, batch, learning_rate: None},
+            r"Mine\.learn: got the parameters batch, learning_rate, expected \(self, batch, schedule\): schedule\['lea",
+        ),
+        ({'collect': lambda self: {}}, r'Mine\.collect: got the parameters \(\), expected \(self, schedule\)'),
+    ],
+)
+def test_a_method_with_other_parameters_is_refused_at_once(method, message):
+    with pytest.raises(TypeError, match=message):
+        type('Mine', (A2C,), method)
+
+
+def test_counts_are_no_metrics_of_an_algorithm():
+    with pytest.raises(TypeError, match=r'Mine\.METRICS: got stats/refused, expected only the other metrics'):
+        type('Mine', (A2C,), {'METRICS': ('stats/refused', 'loss/policy')})
 
 
 def test_forms_of_methods_that_are_no_functions_stay_as_they_are():

@@ -40,7 +40,7 @@ def counting(**options):
     agent = make('dqn', 'tests.environments:Counter-v0', **options)
     agent.batches = []
 
-    def learn(batch):
+    def learn(batch, schedule):
         agent.batches.append({k: np.array(v) for k, v in batch.items()})
         return {'updates': batch['n_updates']}
 
@@ -165,7 +165,7 @@ def test_normalisation_happens_when_transitions_are_drawn(n_step):
     assert all(any(np.array_equal(row, other) for other in stored) for row in seen), 'as they came'
     generator, normalizers = agent.rng('replay'), (agent.statistics.observations, agent.statistics.rewards)
     state = generator.bit_generator.state
-    replayed = {k: np.array(v) for k, v in agent.replay(6).items()}
+    replayed = {k: np.array(v) for k, v in agent.replay(6, {}).items()}
 
     generator.bit_generator.state = state
     raw = {k: v.copy() for k, v in agent.buffer.sample(6, generator, max_batches=7).items()}
@@ -262,7 +262,7 @@ def test_priorities_follow_the_errors_of_what_was_learned():
 
     agent.fit(max_steps=24, recipe=agent.recipe().after('replay', look))
     assert checked > 2
-    weights = agent.replay(4, beta=1.0)['weights'][:4]
+    weights = agent.replay(4, {'beta': 1.0})['weights'][:4]
     assert weights.max() == 1 and weights.min() < 0.9
 
 
@@ -317,7 +317,7 @@ def test_what_the_options_say_of_replay_holds_for_a_buffer_that_is_handed_over(o
     agent.fit(max_steps=12)
     assert agent.context.updates > 0
     gamma, n_step = agent.options.gamma, agent.options.n_step
-    assert agent.replay(1)['discounts'].min() == pytest.approx(gamma**n_step)
+    assert agent.replay(1, {})['discounts'].min() == pytest.approx(gamma**n_step)
 
 
 # --------------------------------------------------------------------------------------------------------- checkpoints

@@ -99,8 +99,8 @@ def learn(agent, batch, steps=1):
         if 'buffer' not in vars(agent):
             agent.buffer = DatasetPriorities()
         batch = batch if agent.options.prioritized else {k: v for k, v in batch.items() if k != 'weights'}
-        return agent.learn(batch, learning_rate=LR, steps=steps)
-    return agent.learn(batch, learning_rate=LR)
+        return agent.learn(batch, {'learning_rate': LR, 'steps': steps})
+    return agent.learn(batch, {'learning_rate': LR})
 
 
 def targets(agent):
@@ -524,7 +524,7 @@ def test_networks_that_are_compiled_keep_their_own_learning_rates():
     ]
     envs = xagents.create_envs(lambda **_: Arbitrary(spaces.Box(-1, 1, (D,), np.float32), BOX), 2)
     agent = xagents.DDPG(envs, *models, seed=0)
-    agent.learn(batches('ddpg'), learning_rate=agent.options.lr / 2)
+    agent.learn(batches('ddpg'), {'learning_rate': agent.options.lr / 2})
     steps = (agent.actor_step, *agent.critic_steps)
     assert [float(step.optimizer.learning_rate) for step in steps] == [pytest.approx(rate / 2) for rate in rates]
 

@@ -70,7 +70,7 @@ def test_imitation_learns_the_probabilities_of_a_table():
     agent = cloning(5, 'Discrete', 3)
     batch = transitions(np.eye(5)[states], actions)
     for _ in range(6):
-        metrics = agent.learn(repeated(batch, 100), learning_rate=0.1)
+        metrics = agent.learn(repeated(batch, 100), {'learning_rate': 0.1})
     frequencies = np.array([np.bincount(actions[states == s], minlength=3) / 200 for s in range(5)])
     logits = agent.actor(np.eye(5, dtype=np.float32))[0]
     learned = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
@@ -88,7 +88,7 @@ def test_imitation_learns_the_mean_and_deviation_of_normal_actions():
     actions = (observations @ weights + rng.normal(size=(500, 2)) * [0.1, 0.4]).astype(np.float32)
     agent = cloning(2, 'Box', 2, log_std_init=-0.5)
     for _ in range(6):
-        agent.learn(repeated(transitions(observations, actions), 100), learning_rate=0.03)
+        agent.learn(repeated(transitions(observations, actions), 100), {'learning_rate': 0.03})
     # least squares are the maximum of the likelihood, and the deviation of what they leave
     best, *_ = np.linalg.lstsq(observations.astype(np.float64), actions.astype(np.float64), rcond=None)
     mean, log_std = agent.actor(observations)
@@ -113,7 +113,7 @@ def test_the_loss_of_imitation_is_the_negative_log_likelihood(kind):
     }[kind].astype(agent.distribution.action_dtype)
     policy = [np.asarray(x, np.float64) for x in agent.actor(observations)]
     expected = -np.mean(log_prob(kind, policy, actions))
-    metrics = agent.learn(repeated(transitions(observations, actions), 1), learning_rate=0.01)
+    metrics = agent.learn(repeated(transitions(observations, actions), 1), {'learning_rate': 0.01})
     assert metrics['loss/policy'] == pytest.approx(expected, rel=1e-5)
 
 
@@ -122,7 +122,7 @@ def test_actions_that_never_vary_are_learned_and_stay_finite():
     agent = cloning(1, 'Box', 2)
     batch = transitions(np.ones((8, 1)), np.full((8, 2), 0.25, np.float32))
     for _ in range(15):
-        metrics = agent.learn(repeated(batch, 100), learning_rate=0.02)
+        metrics = agent.learn(repeated(batch, 100), {'learning_rate': 0.02})
     assert np.isfinite(metrics['loss/policy']) and metrics['updates'] == 100
     mean, log_std = agent.actor(np.ones((1, 1), np.float32))
     np.testing.assert_allclose(mean, 0.25, atol=0.02)
@@ -148,7 +148,7 @@ def test_conservative_values_of_a_bandit_are_the_minimiser(weight, huber):
     )
     batch = {**transitions(np.ones((8, 1)), actions), 'rewards': rewards}
     for _ in range(10):
-        agent.learn(repeated(batch, 200), learning_rate=0.02, steps=1)
+        agent.learn(repeated(batch, 200), {'learning_rate': 0.02, 'steps': 1})
     learned = agent.actor(np.ones((1, 1), np.float32))[0][0]
 
     def loss(q):
@@ -180,7 +180,7 @@ def twin(name, **options):
 def moved(agent, batch):
     """How far the actor's weights moved, in units of the learning rate."""
     before = float64(agent.actor_model)
-    agent.learn(batch, learning_rate=LR)
+    agent.learn(batch, {'learning_rate': LR})
     return [(a - b) / LR for a, b in zip(float64(agent.actor_model), before, strict=True)]
 
 
@@ -273,7 +273,7 @@ def test_iql_steps_as_its_algorithm_says(options):
         z = (one['actions'] - np.tanh(forward(dense, one['observations'])[0])) / np.exp(log_std)
         return np.mean(weights * (z**2 / 2 + log_std + np.log(2 * np.pi) / 2).sum(1))
 
-    metrics = agent.learn(batch, learning_rate=LR)
+    metrics = agent.learn(batch, {'learning_rate': LR})
     close(float64(agent.value_model), descended(value, gradient(value_loss, value)), rtol=1e-3)
     close(float64(agent.actor_model), descended(actor, gradient(policy_loss, actor)), rtol=1e-3, atol=1e-5)
     for critic, before, target, old in zip(agent.critic_models, critics, agent.target_critics, targets, strict=True):

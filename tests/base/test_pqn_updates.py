@@ -71,7 +71,7 @@ def test_an_update_follows_the_gradient_of_the_squared_error():
     def loss(weights):
         return np.mean((returns - forward(weights, x)[0][np.arange(len(x)), actions]) ** 2)
 
-    logs = agent.learn(batch, learning_rate=LR)
+    logs = agent.learn(batch, {'learning_rate': LR})
     assert logs['loss/value'] == pytest.approx(loss(weights), rel=1e-4) and logs['updates'] == 1
     close(float64(agent.model), descended(weights, gradient(loss, weights)), rtol=2e-4, atol=2e-6)
 
@@ -79,7 +79,7 @@ def test_an_update_follows_the_gradient_of_the_squared_error():
 @pytest.mark.usefixtures('eager')
 def test_epochs_and_minibatches_count_as_updates():
     agent = make(epochs=3, mini_batches=2)
-    assert agent.learn(rollout(), learning_rate=LR)['updates'] == 6
+    assert agent.learn(rollout(), {'learning_rate': LR})['updates'] == 6
 
 
 @pytest.mark.usefixtures('eager')

@@ -140,7 +140,7 @@ def test_an_update_is_that_of_the_equations(discrete, entropy_coef):
     loss, entropy = reference.policy_loss(actor, moved, x, alpha)
     moved_actor = descended(actor, gradient(lambda a: reference.policy_loss(a, moved, x, alpha)[0], actor))
 
-    logs = agent.learn(batch, learning_rate=LR)
+    logs = agent.learn(batch, {'learning_rate': LR})
     for model, expected in zip(agent.output_models, [moved_actor, *moved], strict=True):
         close(float64(model), expected, rtol=2e-4, atol=2e-6)
     for target, before, after in zip(agent.target_critics, targets, moved, strict=True):
@@ -203,7 +203,7 @@ def test_without_entropy_and_noise_it_is_td3_without_delay(monkeypatch):
         return {'loss/policy': loss, 'policy_updates': updated, 'stats/refused': refused}
 
     monkeypatch.setattr(twin, 'update_policy', lower)
-    logs, others = agent.learn(batch, learning_rate=LR), twin.learn(batch, learning_rate=LR)
+    logs, others = agent.learn(batch, {'learning_rate': LR}), twin.learn(batch, {'learning_rate': LR})
     assert logs['loss/policy'] == pytest.approx(others['loss/policy'], rel=1e-5)
     for critic, other in zip(agent.critic_models, twin.critic_models, strict=True):
         close(float64(critic), float64(other))
@@ -217,7 +217,7 @@ def test_a_refused_update_keeps_the_temperature(discrete, value):
     agent, batch = make(discrete), batch_of(discrete)
     batch['rewards'][0, 0] = value
     before = agent.temperature.state()
-    logs = agent.learn(batch, learning_rate=LR)
+    logs = agent.learn(batch, {'learning_rate': LR})
     assert logs['updates'] == 0 and logs['stats/refused'] == 1
     for name, array in agent.temperature.state().items():
         if name != '2':  # the learning rate

@@ -36,7 +36,7 @@ def make(name='a2c', actions=None, **options):
 @pytest.mark.parametrize('n_steps, frequency', [(10, 3), (10, 1), (10, -1), (10, 64), (9, 3)])
 def test_noise_stays_for_so_many_steps_and_is_drawn_anew_with_each_rollout(n_steps, frequency):
     with contextlib.closing(make(n_steps=n_steps, sde_sample_frequency=frequency)) as agent:
-        rollouts = [np.array(agent.collect()['actions']) for _ in range(2)]
+        rollouts = [np.array(agent.collect({})['actions']) for _ in range(2)]
     actions = np.concatenate(rollouts)
     changes = (actions[1:] != actions[:-1]).any(-1)  # [2 T - 1, N]
     every = n_steps if frequency == -1 else frequency
@@ -77,7 +77,7 @@ def test_only_what_differs_is_drawn():
 
     with contextlib.closing(make(n_steps=100, sde_sample_frequency=40)) as agent:
         other = Counting(agent.envs, agent.model, n_steps=100, sde=True, sde_sample_frequency=40, seed=1)
-        other.collect()
+        other.collect({})
     assert [noise.shape for noise in drawn] == [(3, N, 5 * 2)]
 
 
@@ -88,7 +88,7 @@ def test_a_policy_of_ones_own_keeps_the_noise_as_long():
 
     with contextlib.closing(make('ppo')) as agent:
         own = Own(agent.envs, agent.model, n_steps=8, sde=True, sde_sample_frequency=4, seed=1)
-        actions = np.array(own.collect()['actions'])
+        actions = np.array(own.collect({})['actions'])
     assert (actions[:4] == actions[0]).all() and (actions[4:] == actions[4]).all()
     assert (actions[4] != actions[0]).all()
 
@@ -119,7 +119,7 @@ def test_an_update_is_compiled_once_and_starts_from_the_policy_that_acted():
         assert agent._update.traces == 1 and agent.actor.traces == 0
         assert all(np.isfinite(log['loss/policy']) and log['stats/refused'] == 0 for log in logs)
         # the ratio begins at 1: NumPy's density is the update's
-        batch = agent.collect()
+        batch = agent.collect({})
         x = batch['observations'][:-1].reshape(-1, 2)
         policy = [batch[part].reshape(-1, 2) for part in ('mean', 'log_std')]
         actions = batch['actions'].reshape(-1, 2)

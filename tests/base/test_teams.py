@@ -102,7 +102,7 @@ def test_agents_in_another_order_are_other_rows():
     rollouts = []
     for env in (Leaving, Backwards):
         with contextlib.closing(xagents.make('a2c', env, n_envs=2, n_steps=12, net=[8], seed=1, quiet=True)) as agent:
-            rollouts.append({name: np.array(column) for name, column in agent.collect().items()})
+            rollouts.append({name: np.array(column) for name, column in agent.collect({}).items()})
     np.testing.assert_equal(rollouts[1], rollouts[0])  # a dict's order says nothing
 
 

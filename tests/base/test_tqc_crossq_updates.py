@@ -96,7 +96,7 @@ def test_an_update_of_tqc_is_that_of_the_equations():
     losses = [critic_loss(critic) for critic in critics]
     loss = policy_loss(actor, moved)
     moved_actor = descended(actor, gradient(lambda weights: policy_loss(weights, moved), actor))
-    logs = agent.learn(batch, learning_rate=LR)
+    logs = agent.learn(batch, {'learning_rate': LR})
     for model, expected in zip(agent.output_models, [moved_actor, *moved], strict=True):
         close(float64(model), expected, rtol=3e-4, atol=3e-6)
     assert logs['loss/value'] == pytest.approx(np.mean(losses), rel=1e-4)
@@ -164,7 +164,7 @@ def test_an_update_of_crossq_is_that_of_the_algorithm(delay):
 
     losses = [critic_loss(critic) for critic in critics]
     moved = [descended(critic, gradient(critic_loss, critic)) for critic in critics]
-    logs = agent.learn(batch, learning_rate=LR)
+    logs = agent.learn(batch, {'learning_rate': LR})
     for critic, expected in zip(agent.critic_models, moved, strict=True):
         close(float64(critic), expected, rtol=3e-4, atol=3e-6)
     assert logs['loss/value'] == pytest.approx(np.mean(losses), rel=1e-4)

@@ -27,7 +27,7 @@ def make(agent_class, kind, **options):
 
 def rollout(agent, rng):
     """A rollout with every kind of ending and masked rows, its actions by a policy that is not the present one."""
-    batch = {k: np.array(v) for k, v in agent.collect().items()}
+    batch = {k: np.array(v) for k, v in agent.collect({}).items()}
     batch['rewards'] = rng.normal(size=(T, N)).astype(np.float32)
     batch['terminated'][:] = batch['truncated'][:] = False
     batch['valid'][:] = True
@@ -97,7 +97,7 @@ def check_step(name, options, kind):
     slope = gradient(lambda parameters: loss_in_numpy(agent, batch, kind, fixed, parameters)[0], before)
 
     arguments = {'clip_norm': agent.options.clip_norm} if name == 'PPO' else {}
-    logs = agent.learn(batch, learning_rate=LR, **arguments)
+    logs = agent.learn(batch, {'learning_rate': LR, **arguments})
     np.testing.assert_allclose([logs[f'loss/{k}'] for k in ('policy', 'value', 'entropy')], parts, rtol=2e-4, atol=1e-5)
     norm = np.linalg.norm(slope)
     assert (norm > agent.options.grad_norm) == ('grad_norm' in options)
@@ -112,7 +112,7 @@ def check_step(name, options, kind):
 def test_a_minibatch_without_a_valid_row_is_left_out_and_not_counted_as_refused():
     agent = make(xagents.PPO, 'Discrete', ppo_epochs=1, minibatch_size=1)
     batch = rollout(agent, np.random.default_rng(3))
-    logs = agent.learn(batch, learning_rate=LR, clip_norm=0.1)
+    logs = agent.learn(batch, {'learning_rate': LR, 'clip_norm': 0.1})
     assert logs['updates'] == batch['valid'].sum() < T * N
     assert logs['stats/refused'] == 0
 
@@ -131,8 +131,8 @@ def test_target_kl_ends_an_update_early():
     options = {'ppo_epochs': 4, 'clip_norm': 10.0, 'grad_norm': 1e9}
     free, bound = (make(xagents.PPO, 'Discrete', target_kl=kl, **options) for kl in (None, 1e-4))
     batch = rollout(free, np.random.default_rng(3))
-    all_steps = free.learn(batch, learning_rate=1.0, clip_norm=10.0)
-    few = bound.learn(batch, learning_rate=1.0, clip_norm=10.0)
+    all_steps = free.learn(batch, {'learning_rate': 1.0, 'clip_norm': 10.0})
+    few = bound.learn(batch, {'learning_rate': 1.0, 'clip_norm': 10.0})
     assert all_steps['updates'] == 16 and 1 <= few['updates'] < 16
 
 

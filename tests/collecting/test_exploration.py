@@ -122,7 +122,7 @@ def test_epsilon_greedy_draws_each_action_as_often_as_it_should():
 
 def test_each_environment_has_a_draw_of_its_own():
     agent = make('dqn', train_frequency=8_000, length=1000)
-    rollout = agent.collect(epsilon=0.5)
+    rollout = agent.collect({'epsilon': 0.5})
     shown = rollout['observations'][:-1]
     greedy = agent.policy(shown.reshape(-1, 3), None)['actions'].reshape(2000, 4)
     explored = (rollout['actions'] != greedy).astype(float)
@@ -138,9 +138,9 @@ def test_each_environment_has_a_draw_of_its_own():
 
 def test_epsilon_1_never_asks_what_is_best_and_0_always_does():
     agent = make('dqn', train_frequency=400)
-    all_random = agent.collect(epsilon=1.0)['actions'].copy()
+    all_random = agent.collect({'epsilon': 1.0})['actions'].copy()
     assert set(all_random.ravel()) == set(range(5))
-    rollout = agent.collect(epsilon=0.0)
+    rollout = agent.collect({'epsilon': 0.0})
     shown = rollout['observations'][:-1].reshape(-1, 3)
     np.testing.assert_array_equal(rollout['actions'].ravel(), agent.policy(shown, None)['actions'])
 
@@ -215,7 +215,7 @@ def test_collecting_adds_the_noise_to_what_the_policy_says(name, noise):
     generator.bit_generator.state = agent.rng('act').bit_generator.state
     x = np.zeros((3, 2))
     for _ in range(3):
-        rollout = agent.collect(noise=0.4)
+        rollout = agent.collect({'noise': 0.4})
         for t in range(20):
             drawn = generator.standard_normal((3, 2), np.float32)
             x = (x - 0.0015 * x + 0.1 * drawn) * rollout['valid'][t][:, None]
@@ -229,7 +229,7 @@ def test_collecting_adds_the_noise_to_what_the_policy_says(name, noise):
 def test_noise_belongs_to_the_agents_state():
     agent = make('ddpg', noise='ornstein-uhlenbeck', train_frequency=40)
     agent.acting_policy.warming_up = False
-    agent.collect(noise=0.1)
+    agent.collect({'noise': 0.1})
     state = agent.state()
     other = make('ddpg', noise='ornstein-uhlenbeck', train_frequency=40)
     other.load_state(state)
@@ -248,7 +248,7 @@ def test_noise_belongs_to_the_agents_state():
 
 def test_the_warm_up_is_uniform_and_ends_with_it():
     agent = make('ddpg', train_frequency=2400, buffer_max_size=2400, buffer_initial_size=2000, step_noise_coef=0.1)
-    rollout = agent.collect(noise=0.1)
+    rollout = agent.collect({'noise': 0.1})
     actions = rollout['actions'].reshape(-1, 2).copy()
     assert -1 <= actions.min() < -0.99 and 0.99 < actions.max() <= 1
     # the largest distance of the distribution functions, with a confidence of 0.9999
@@ -258,7 +258,7 @@ def test_the_warm_up_is_uniform_and_ends_with_it():
     assert abs(np.corrcoef(actions.T)[0, 1]) < 0.08
     agent.remember(rollout)
     assert not agent.acting_policy.warming_up
-    rollout = agent.collect(noise=0.1)
+    rollout = agent.collect({'noise': 0.1})
     said = agent.policy(rollout['observations'][:-1].reshape(-1, 3), None)['actions']
     added = rollout['actions'].reshape(-1, 2) - said
     assert added.std() == pytest.approx(0.1, abs=0.01)
@@ -287,7 +287,7 @@ def test_actions_reach_the_bounds_exactly_and_never_leave_them(name):
 def test_actions_of_several_axes_are_flat_to_the_policy():
     space = spaces.Box(np.float32([[0, -3], [1, 2]]), np.float32([[1, 3], [5, 2.5]]))
     agent = make('ddpg', action_space=space, train_frequency=40)
-    assert agent.collect(noise=0.1)['actions'].shape == (10, 4, 4)
+    assert agent.collect({'noise': 0.1})['actions'].shape == (10, 4, 4)
     *_, kernel, bias = agent.actor_model.trainable_variables
     kernel.assign(np.zeros(kernel.shape))
     bias.assign(np.float32([50, -50, 0, 50]))
@@ -318,7 +318,7 @@ def test_a_policy_of_ones_own_gets_the_noise_of_its_class():
     for agent_class in (Own, xagents.PPO):
         envs = xagents.create_envs(lambda **_: Arbitrary(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(5)), 4)
         agents.append(agent_class(envs, network([5, 1], 1), n_steps=8, seed=1))
-    own, expected = (agent.collect() for agent in agents)
+    own, expected = (agent.collect({}) for agent in agents)
     np.testing.assert_array_equal(own['actions'], expected['actions'])
     assert len(given) == 8 and given[0].shape == (4, 5)
 
@@ -340,7 +340,7 @@ def test_a_policy_that_asks_its_class_explores_like_it(noise):
         agent.refresh()
         rollouts = []
         for _ in range(3):
-            batch = agent.collect()
+            batch = agent.collect({})
             rollouts.append(batch['actions'].copy())
             agent.remember(batch)
         return rollouts, set(agent.parts())
@@ -360,5 +360,5 @@ def test_a_policy_of_ones_own_is_told_the_schedule():
 
     made = xagents.make('dqn', 'CartPole-v1')
     agent = Asking(made.envs, made.model, buffer_max_size=100, buffer_initial_size=20, seed=1)
-    agent.collect(epsilon=0.25)
+    agent.collect({'epsilon': 0.25})
     assert set(told) == {0.25}

@@ -203,7 +203,7 @@ def test_ppo_goes_on_from_imitation(ending, tmp_path):
     assert any('optimisers and counters start from zero' in line for line in agent.progress.startup_lines)
     shown = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     assert np.array_equal(taught.act(shown), agent.act(shown))
-    agent.collect()
+    agent.collect({})
 
 
 # ---------------------------------------------------------------------------------------------------------- the lines

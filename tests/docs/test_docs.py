@@ -13,6 +13,7 @@ import xagents
 from xagents.cli.commands import commands
 from xagents.cli.dispatch import parse
 from xagents.datasets import dataset_names
+from xagents.networks.gradient_steps import COUNTS
 from xagents.options.commands import DatasetRecordingOptions, EvaluateOptions, PlayOptions, PlotOptions, TuneOptions
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
@@ -148,7 +149,7 @@ def test_what_a_page_names_is_defined_where_it_says(page):
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
 def test_a_page_has_a_row_for_every_metric(page):
     # 'policy_updates' is what DDPG's own means are made of; nobody sees it
-    metrics = set(agents[page.stem].agent.METRICS) - {'policy_updates'}
+    metrics = {*COUNTS, *agents[page.stem].agent.METRICS} - {'policy_updates'}
     table = page.read_text().partition('## Metrics')[2].partition('## Options')[0]
     rows = set(re.findall(r'`([\w/]+)`', ' '.join(re.findall(r'^\| ([^|]*) \|', table, re.MULTILINE))))
     assert metrics <= rows

@@ -345,8 +345,8 @@ def test_one_answer_for_all_stands_for_each(always):
 def test_rewards_and_ends_are_those_of_the_environment_one_by_one():
     agent = make(her_ratio=1.0, buffer_batch_size=128, buffer_initial_size=128, reward_scale=2.0)
     for _ in range(70):
-        agent.remember(agent.collect(epsilon=1.0))
-    batch, env = agent.replay(2), agent.envs.goals.env
+        agent.remember(agent.collect({'epsilon': 1.0}))
+    batch, env = agent.replay(2, {}), agent.envs.goals.env
     after = batch['next_observations'].reshape(-1, 3, 6)  # achieved, desired, observation
     one_by_one = [env.get_wrapper_attr('compute_reward')(*both[:2], {}) for both in after]
     ends = [env.get_wrapper_attr('compute_terminated')(*both[:2], {}) for both in after]

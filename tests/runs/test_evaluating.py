@@ -347,7 +347,7 @@ class MethodPolicy(BaseAgent):
     def policy(self, observations, noise):
         return {'actions': np.zeros(len(observations), int)}
 
-    def learn(self, batch):
+    def learn(self, batch, schedule):
         return {}
 
 

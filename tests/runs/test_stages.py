@@ -18,6 +18,7 @@ from xagents.options.runs import RunOptions
 from xagents.pipeline.context import Context, EpisodeEnd
 from xagents.pipeline.recipe import Recipe, compose, stage
 from xagents.pipeline.schedules import Schedule
+from xagents.registry.traits import Traits
 from xagents.runs import reporting, saving, stages
 from xagents.runs.run import Run
 from xagents.runs.stage_checks import MAX_KEPT, own_stages, with_stage_checks
@@ -26,7 +27,7 @@ from xagents.runs.stage_checks import MAX_KEPT, own_stages, with_stage_checks
 class Stub:
     """What a run asks of an agent."""
 
-    id, NO_OVERLAP_REASON, output_models = 'stub', '', ()
+    id, traits, output_models = 'stub', Traits(), ()
 
     def __init__(self):
         self.options, self.origin, self.streams = AgentOptions(reward_buffer_size=20), AgentOrigin(), RandomStreams(0)
@@ -73,7 +74,7 @@ def test_schedule_is_base_times_schedule_times_plateau():
 def test_collect_counts_steps_and_dates_episodes():
     run = run_of()
 
-    def collect():
+    def collect(schedule):
         stats = run.agent.collector.stats
         stats.episodes.append(EpisodeEnd(5.0, 5, 0, None, step=3, time=0.25))
         stats.steps += 8
@@ -193,11 +194,11 @@ def test_checkpoint_writes_nothing_after_an_error_and_writes_when_a_loop_is_left
 
 def test_learn_gets_the_values_that_it_takes():
     run = run_of()
-    run.agent.learn = lambda batch, noise: {'updates': 3, 'loss/policy': batch + noise}
+    run.agent.learn = lambda batch, schedule: {'updates': 3, 'loss/policy': batch + schedule['noise']}
     ctx = once(stages.learn, run, batch=1, schedule={'learning_rate': 0.1, 'noise': 2.0}, updates=4)
     assert ctx.updates == 7 and ctx.logs['loss/policy'] == 3.0 and ctx.logs['seconds/learn'] >= 0
     assert 'updates' not in ctx.logs
-    run.agent.learn = lambda batch: None
+    run.agent.learn = lambda batch, schedule: None
     assert once(stages.learn, run, batch=1).updates == 1
 
 

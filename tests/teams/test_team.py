@@ -155,7 +155,7 @@ def test_episodes_go_on_when_the_map_changes():
 def test_a_changed_map_moves_the_observations_of_agents():
     policies = {'p': {**ONCE, 'agents': 'a'}, 'q': {**ONCE, 'agents': ['b', 'c']}}
     with contextlib.closing(team(Walks, policies, n_envs=2, env_kwargs={'agents': list('abc')})) as both:
-        both.collect()
+        both.collect({})
         (a,), (b, c) = (np.split(own.reshape(2, -1, 2), own.shape[0] // 2, 1) for own in both.collector.observations)
         both.map.update(c='p')
         both.apply_map()
@@ -314,7 +314,7 @@ def test_a_member_acts_with_its_team_only():
         with pytest.raises(OptionError, match='x acts with its team only'):
             member.evaluate(2)
         with pytest.raises(RuntimeError, match='no actions are set for b: a policy of a team steps together with its'):
-            member.collect()
+            member.collect({})
         both.map['z'] = 'x'
         with pytest.raises(OptionError, match='map: got z, expected a, b'):
             both.evaluate(2)

@@ -40,7 +40,7 @@ def rollout_of(agent, kind, seed=0):
 
 
 def learn(agent, batch):
-    return agent.learn(batch, learning_rate=LR)
+    return agent.learn(batch, {'learning_rate': LR})
 
 
 def parameters(agent):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from xagents.a2c.cli import A2COptions, ActorCriticOptions
@@ -26,28 +25,25 @@ class A2C(ActorCritic):
         options: `A2COptions` and `RunOptions`.
     """
 
-    NO_OVERLAP_REASON: str = (
-        'learns from the rollouts of its present policy and has no correction for a policy that is one update older '
-        '(PPO, ACER and agents with a replay buffer have)'
+    traits = ActorCritic.traits.changed(
+        no_overlap_reason=(
+            'learns from the rollouts of its present policy and has no correction for a policy that is one update '
+            'older (PPO, ACER and agents with a replay buffer have)'
+        ),
     )
     Options: ClassVar[type[AgentOptions]] = A2COptions
     options: ActorCriticOptions
     # whether updates use V-trace, which corrects for rollouts of an older policy
     _uses_vtrace: bool = False
     METRICS: ClassVar[tuple[str, ...]] = (
-        *('updates', 'stats/refused', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
-        'stats/explained_variance',
+        *('loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm', 'stats/explained_variance'),
     )
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
         if isinstance(self.options, A2COptions) and self.options.v_trace:
-            self._uses_vtrace, self.keeps_outputs, self.NO_OVERLAP_REASON = True, True, ''
+            self._uses_vtrace, self.traits = True, self.traits.changed(keeps_outputs=True, no_overlap_reason='')
         self.critic = keras.Model(self.model.input, self.model.outputs[1])
-
-    def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make one gradient step on a rollout; see `OnPolicy.run_update`."""
-        return self.run_update(batch, learning_rate)
 
     def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update; compiled."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
@@ -41,9 +41,9 @@ class ACER(WithReplay, ActorCritic):
 
     Options = ACEROptions
     options: ACEROptions
-    keeps_outputs = True
+    traits = ActorCritic.traits.changed(raw_rollouts=True, keeps_outputs=True)
     METRICS = (
-        *('updates', 'stats/refused', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
+        *('loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
         *('stats/importance', 'stats/kl_average', 'stats/projected', 'stats/explained_variance'),
     )
 
@@ -100,14 +100,14 @@ class ACER(WithReplay, ActorCritic):
 
     # learning
 
-    def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make one gradient step on a raw rollout of any earlier policy, which contains its `logits` [T, N, A].
 
         The present statistics normalise the rollout here.
         """
         observations = self.statistics.prepare(batch['observations'])
         rewards = self.statistics.scale_rewards(batch['rewards'])
-        return self.run_update({**batch, 'observations': observations, 'rewards': rewards}, learning_rate)
+        return super().learn({**batch, 'observations': observations, 'rewards': rewards}, schedule)
 
     def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update; compiled."""

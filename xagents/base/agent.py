@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from xagents.base.foreign_calls import ForeignAttribute, answer_keywords, check_batch
-from xagents.base.method_checks import check_results
+from xagents.base.method_checks import check_parameters, check_results
 from xagents.base.method_policy import MethodPolicy, NoPolicy
 from xagents.checkpoints.agent_state import capture_state, load_state
 from xagents.checkpoints.progress import Progress
@@ -33,6 +33,7 @@ from xagents.envs.spaces import ActionDecoder, as_batch, is_single
 from xagents.evaluation import playing
 from xagents.logs.console import format_number
 from xagents.networks.acting import ActingNetwork
+from xagents.networks.gradient_steps import COUNTS
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import declared_options, signature
@@ -43,6 +44,7 @@ from xagents.options.settings import resolve_agent_options
 from xagents.pipeline.recipe import Recipe
 from xagents.pipeline.schedules import Schedule
 from xagents.registry.agents import agent_id_of
+from xagents.registry.traits import Traits
 from xagents.runs import recipes, training
 from xagents.runs.run import Run
 from xagents.runs.saving import read_weights
@@ -58,14 +60,15 @@ READ_FROM |= {'context': 'progress.context', 'n_envs': 'envs.n_envs'}
 class BaseAgent:
     """The base class of algorithms: an agent learns from batches and publishes a policy.
 
-    A subclass implements `learn(batch)` and either `make_policy(network)` or `policy(observations, noise)`. As in 1.0,
-    a subclass may implement `train_step()` instead.
+    A subclass implements `learn(batch, schedule)` and either `make_policy(network)` or `policy(observations, noise)`.
+    As in 1.0, a subclass may implement `train_step()` instead.
 
     Args:
         envs: the result of `create_envs`, a Gymnasium vector environment, an environment, or a list of environments.
         options: options of the algorithm (`Options`) and, as in 1.0, defaults for `fit` (`RunOptions`).
 
     Attributes:
+        traits: properties of the class that other packages read.
         options: the options of the algorithm.
         defaults: the run options that were passed to the constructor.
         envs: the training environments.
@@ -85,12 +88,9 @@ class BaseAgent:
     """
 
     Options: ClassVar[type[AgentOptions]] = AgentOptions
-    NO_OVERLAP_REASON: str = ''
-    # why updates do not admit networks that normalise over the batch; empty if they do
-    _NO_BATCH_STATISTICS: ClassVar[str] = ''
-    model_names: ClassVar[tuple[str, ...]] = ()
-    # whether rollouts contain raw observations and rewards, which are normalised at each update
-    raw_rollouts: ClassVar[bool] = False
+    traits: Traits = Traits()
+    # metrics that an update returns besides 'updates' and 'stats/refused'
+    METRICS: ClassVar[tuple[str, ...]] = ()
     options: AgentOptions
     load = ForeignAttribute()
 
@@ -100,11 +100,14 @@ class BaseAgent:
         super().__init_subclass__(**keywords)
         # options such as `model` name a file; the attribute of the same name is the network
         cls._option_names = frozenset(name for name in declared_options(cls.Options) if not name.endswith('model'))
+        check_parameters(cls)
         check_results(cls)
+        if repeated := {*COUNTS} & {*cls.METRICS}:
+            expected = 'expected only the other metrics, because every update has this one'
+            raise TypeError(f'{cls.__name__}.METRICS: got {min(repeated)}, {expected}')
         if 'learn' in vars(cls):
             cls.learn = check_batch(cls.learn)  # type: ignore[method-assign]
-        positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []
-        if positional:
+        if positional := list(inspect.signature(cls.__init__).parameters)[:-1]:
             cls.__signature__ = signature(positional[1:], cls.Options, RunOptions)  # type: ignore[attr-defined]
 
     def __new__(cls, envs: Any = None, *networks: Any, **options: Any) -> Self:
@@ -205,15 +208,17 @@ class BaseAgent:
     def train_step(self) -> None:
         """Run one iteration; for a subclass that does not split it into `collect` and `learn`."""
 
-    def learn(self, batch: dict[str, np.ndarray], **schedule: float) -> dict[str, float]:
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Learn from a batch and return metrics by name; `updates` is the number of optimiser steps.
 
-        The signature of a subclass names the values of `schedules` that it needs.
+        Args:
+            batch: the result of `collect` or `replay`, which other stages may have changed.
+            schedule: the current values of `schedules()` by name, and `steps`, the number of environment steps so far.
         """
         raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return the schedules by name; `collect` and `learn` receive the values that their signatures name."""
+        """Return the schedules by name; `collect`, `replay` and `learn` receive their current values."""
         return {'learning_rate': Schedule(self.options.lr, self.options.lr_schedule)}
 
     def parts(self) -> dict[str, Any]:
@@ -265,7 +270,8 @@ class BaseAgent:
     @functools.cached_property
     def collector(self) -> Collector:
         """The collector: environments, policy, statistics and random generators."""
-        return Collector.of_policy(self.envs, self.acting_policy, self.statistics, self.streams, self.raw_rollouts)
+        raw = self.traits.raw_rollouts
+        return Collector.of_policy(self.envs, self.acting_policy, self.statistics, self.streams, raw)
 
     def policy(self, observations: np.ndarray, noise: np.ndarray | None, **schedule: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N, …] and other columns for prepared observations [N, *D]; without noise, greedy actions.
@@ -282,8 +288,11 @@ class BaseAgent:
         """Return the shape and dtype, for one environment, of each rollout column that a custom policy fills."""
         return {'actions': ActionDecoder(self.envs.action_space).action_spec}
 
-    def collect(self, **schedule: Any) -> Rollout:
-        """Step the environments and return a rollout, arrays by name; see `Collector.collect`."""
+    def collect(self, schedule: Mapping[str, float]) -> Rollout:
+        """Step the environments and return a rollout, arrays by name; see `Collector.collect`.
+
+        `schedule` contains the current values of `schedules()` by name.
+        """
         if not self._uses_train_step():
             raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
         self.train_step()
@@ -444,8 +453,8 @@ class BaseAgent:
         if self._uses_train_step():
             expected = 'expected an agent that implements collect() and learn(batch)'
             raise OptionError('overlap', f'{name} collects and learns in train_step(), {expected}')
-        if self.NO_OVERLAP_REASON:
-            raise OptionError('overlap', f'{name} {self.NO_OVERLAP_REASON}')
+        if reason := self.traits.no_overlap_reason:
+            raise OptionError('overlap', f'{name} {reason}')
         if self.acting_policy.network is None:
             raise OptionError('overlap', f'{name} acts by no network, expected an agent whose `actor` is one')
 

@@ -1,4 +1,4 @@
-"""Checks of the results of methods that agents override: one line instead of an error of NumPy or TensorFlow.
+"""Checks of methods that agents override: one line instead of an error of NumPy or TensorFlow.
 
 A value of shape [B, 1] where [B] is expected would be broadcast to [B, B], and learning would fail silently.
 """
@@ -13,6 +13,24 @@ from typing import Any
 from xagents.system.values import describe, is_number, sizes_of
 
 Check = Callable[[Any, tuple[Any, ...]], str]
+
+
+# parameters of the methods that a run calls
+PARAMETERS = {'collect': ('schedule',), 'learn': ('batch', 'schedule')}
+
+
+def check_parameters(cls: type) -> None:
+    """Check the parameters of the methods that a class defines and a run calls.
+
+    Raises:
+        TypeError: if the parameters of a method are different.
+    """
+    for name, expected in PARAMETERS.items():
+        method = vars(cls).get(name)
+        got = (*inspect.signature(method).parameters,)[1:] if inspect.isfunction(method) else expected
+        if got != expected:
+            problem = f'got the parameters {", ".join(got) or "()"}, expected (self, {", ".join(expected)})'
+            raise TypeError(f"{cls.__name__}.{name}: {problem}: schedule['learning_rate'] is the learning rate")
 
 
 def check_results(cls: type) -> None:

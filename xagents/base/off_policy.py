@@ -18,6 +18,7 @@ from xagents.envs.interface import Envs
 from xagents.options.agents import AgentOptions, OffPolicyOptions, ReplayOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
+from xagents.registry.traits import Traits
 from xagents.replay.hindsight import EPISODE_COLUMNS, HindsightBuffer
 from xagents.replay.ring import NO_COLUMNS
 from xagents.replay.transitions import ReplayBuffer
@@ -27,13 +28,11 @@ from xagents.runs import recipes
 class WithReplay(BaseAgent):
     """Agents that store raw rollouts and learn from them several times.
 
-    A subclass has a `buffer`, and `buffer_bytes()` returns the memory of the full buffer. `BUFFER_USE` completes the
-    message of a run that ends before the buffer has enough data: nothing was 'replayed', or 'learned'.
+    A subclass has a `buffer`, and `buffer_bytes()` returns the memory of the full buffer.
     """
 
     options: ReplayOptions
-    BUFFER_USE: ClassVar[str] = 'replayed'
-    raw_rollouts = True
+    traits = Traits(raw_rollouts=True)
     # allocates its memory with the first data
     buffer: Any
 
@@ -42,7 +41,8 @@ class WithReplay(BaseAgent):
         buffer = self.buffer
         if buffer.stored:
             return None
-        return BufferNeeds(buffer.required_size, self.options.buffer_max_size, self.buffer_bytes(), self.BUFFER_USE)
+        max_size, use = self.options.buffer_max_size, self.traits.buffer_use
+        return BufferNeeds(buffer.required_size, max_size, self.buffer_bytes(), use)
 
     def remember(self, batch: dict[str, Any]) -> None:
         """Add a raw rollout to the buffer."""
@@ -60,7 +60,7 @@ class OffPolicy(WithReplay, SamplesBatches):
 
     Options: ClassVar[type[AgentOptions]] = OffPolicyOptions
     options: OffPolicyOptions
-    BUFFER_USE: ClassVar[str] = 'learned'
+    traits = WithReplay.traits.changed(buffer_use='learned')
 
     def __init__(self, envs: Any, *, buffers: ReplayBuffer | Sequence[ReplayBuffer] | None = None, **options: Any):
         given = _buffers(buffers, options)
@@ -128,7 +128,7 @@ class OffPolicy(WithReplay, SamplesBatches):
     def _train_steps(self) -> int:
         return math.ceil(self.options.train_frequency / self.envs.n_envs)
 
-    def collect(self, **schedule: Any) -> Rollout:
+    def collect(self, schedule: Mapping[str, float]) -> Rollout:
         """Take `train_frequency` steps over all environments, or `fragment_steps` in each; see `Collector.collect`."""
         return self.collector.collect(self.n_steps, schedule)
 

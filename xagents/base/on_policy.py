@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeGuard
 
 import keras
@@ -19,12 +19,13 @@ from xagents.collecting.rollouts import Rollout
 from xagents.envs.interface import Envs
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import Distribution, StateDependentGaussian, distribution_for
-from xagents.networks.gradient_steps import check_metrics
+from xagents.networks.gradient_steps import COUNTS, metric_vector
 from xagents.networks.models import with_log_std, with_logits
 from xagents.networks.programs import Program, has_convolutions, network_input, suits_xla
 from xagents.networks.state_dependent import count_features, with_state_dependent_std
 from xagents.options.agents import AgentOptions, OnPolicyOptions, SDEOptions
 from xagents.options.errors import OptionError, one_line
+from xagents.registry.traits import Traits
 
 IMAGE_BATCH_SIZE = 512
 # bytes of noise per rollout from which a message reports the size
@@ -35,15 +36,14 @@ DTYPES = {'rewards': np.float32, 'terminated': bool, 'truncated': bool, 'valid':
 class OnPolicy(BaseAgent):
     """Agents with a stochastic policy that learn from the rollouts of that policy.
 
-    A subclass sets `actor` (the policy) and `critic` (observations to values), and implements `learn`.
+    A subclass sets `actor` (the policy) and `critic` (observations to values), and implements `update`.
     """
 
     Options: ClassVar[type[AgentOptions]] = OnPolicyOptions
     options: OnPolicyOptions
-    METRICS: ClassVar[tuple[str, ...]] = ()
-    _NO_BATCH_STATISTICS = 'compares its updates with the policy that acted, which uses moving statistics'
-    # whether rollouts contain the outputs of the policy that acted
-    keeps_outputs: bool = False
+    traits = Traits(
+        no_batch_statistics_reason='compares its updates with the policy that acted, which uses moving statistics'
+    )
     critic: keras.Model
     # the compiled update: from a `RolloutBatch` and further arguments of `run_update` to metrics by name
     update: Callable[..., dict[str, tf.Tensor]]
@@ -74,9 +74,9 @@ class OnPolicy(BaseAgent):
 
     def make_policy(self, network: ActingNetwork) -> Policy:
         """Return a policy that samples actions from the outputs of `network`, which has the form of `actor`."""
-        return SamplingPolicy(network, self.distribution, self.keeps_outputs, _noise_repeat(self.options))
+        return SamplingPolicy(network, self.distribution, self.traits.keeps_outputs, _noise_repeat(self.options))
 
-    def collect(self, **schedule: Any) -> Rollout:
+    def collect(self, schedule: Mapping[str, float]) -> Rollout:
         """Take `n_steps` steps in every environment; see `Collector.collect`."""
         return self.collector.collect(self.options.n_steps, schedule)
 
@@ -108,6 +108,10 @@ class OnPolicy(BaseAgent):
 
     # learning
 
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
+        """Make one compiled update from a rollout; `update` receives the rollout and the learning rate."""
+        return self.run_update(batch, schedule['learning_rate'])
+
     @functools.cached_property
     def _update(self) -> Program:
         """The compiled update."""
@@ -123,20 +127,20 @@ class OnPolicy(BaseAgent):
         """
         weights, metrics = self._update(self._steps(batch), *arguments)
         self.actor.refresh(weights)
-        return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
+        return dict(zip((*COUNTS, *self.METRICS), metrics.numpy().tolist(), strict=True))
 
     def _steps(self, batch: dict[str, np.ndarray]) -> RolloutBatch:
         """Return a batch as a `RolloutBatch`; casts columns, because stages may have changed float32 to float64."""
         columns = {name: np.asarray(batch[name], dtype) for name, dtype in DTYPES.items()}
         actions = np.asarray(batch['actions'], self.distribution.action_dtype)
-        outputs = tuple(np.asarray(batch[name], np.float32) for name in self.output_names) if self.keeps_outputs else ()
+        names = self.output_names if self.traits.keeps_outputs else ()
+        outputs = tuple(np.asarray(batch[name], np.float32) for name in names)
         return RolloutBatch(batch['observations'], actions, **columns, outputs=outputs)
 
     def _compiled(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the acting weights, and the metrics as a vector; compiled as one program."""
-        metrics = self.update(*arguments)
-        check_metrics(metrics, self.METRICS)
-        return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
+        metrics = metric_vector(self.update(*arguments), self.METRICS)
+        return self.actor.flat_weights(), metrics
 
     def transitions(self, steps: RolloutBatch) -> RolloutSamples:
         """Return the transitions of a rollout with their GAE advantages and returns."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,6 +20,7 @@ from xagents.networks.gradient_steps import (
     adopt_model_optimizer,
     apply_together,
     loop_updates,
+    metric_vector,
 )
 from xagents.networks.models import reinitialise
 from xagents.networks.programs import KerasNetwork, Program, suits_xla
@@ -32,16 +33,27 @@ from xagents.registry.agents import agent_id_of
 class ReplayedActorCritic(OffPolicy):
     """Agents that learn an actor and critics from replayed transitions.
 
-    A subclass calls `set_networks` in its constructor, and implements `update_once(batch)`, which returns the metrics
-    `METRICS` by name and the TD errors [B].
+    A subclass implements `update_once(batch)`, which returns the metrics by name and the TD errors [B]. It extends
+    `set_networks` if it has further networks. `SAC` describes the arguments.
     """
 
-    # outputs of the actor for each component of an action
-    ACTOR_OUTPUTS = 1
-    # metrics of updates of the policy, which may be fewer than those of the critics
-    POLICY_METRICS: ClassVar[tuple[str, ...]] = ('loss/policy',)
-    # agents for discrete actions, for messages
-    DISCRETE_AGENTS = 'dqn or ppo'
+    def __init__(
+        self,
+        envs: Any,
+        actor_model: keras.Model,
+        critic_model: keras.Model,
+        critic_model_2: keras.Model | None = None,
+        *,
+        buffers: Any = None,
+        **options: Any,
+    ):
+        super().__init__(envs, buffers=buffers, **options)
+        critics = [critic_model]
+        if self.traits.n_critics == 2:
+            if critic_model_2 is None:
+                critic_model_2 = reinitialise(critic_model, int(self.rng('networks').integers(2**31)))
+            critics.append(critic_model_2)
+        self.set_networks(actor_model, critics)
 
     def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
         """Set the networks, and create target critics, optimisers and the compiled update.
@@ -53,7 +65,7 @@ class ReplayedActorCritic(OffPolicy):
             others: observations to values [B, 1].
         """
         self.n_units = self.output_units(self.envs)['actor']
-        self._check_model(actor, [self.n_units] * self.ACTOR_OUTPUTS, 'actor_model')
+        self._check_model(actor, [self.n_units] * self.traits.actor_outputs, 'actor_model')
         for critic in critics:
             units, inputs = self._critic_form(critic)
             self._check_model(critic, units, 'critic_model', inputs)
@@ -76,10 +88,6 @@ class ReplayedActorCritic(OffPolicy):
         """Return the expected output sizes and input shapes of a critic."""
         return [1], critic_inputs(critic, self.input_shape, self.n_units)
 
-    def second_critic(self, critic: keras.Model, given: keras.Model | None) -> keras.Model:
-        """Return the given second critic, by default a copy of the first one with other initial weights."""
-        return reinitialise(critic, int(self.rng('networks').integers(2**31))) if given is None else given
-
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
         """Check that the actions are those of the algorithm."""
@@ -92,7 +100,7 @@ class ReplayedActorCritic(OffPolicy):
         space, name = envs.action_space, agent_id_of(cls)
         if not isinstance(space, spaces.Box):
             got = type(space).__name__
-            others = cls.DISCRETE_AGENTS if got == 'Discrete' else 'ppo or a2c'
+            others = cls.traits.discrete_agents if got == 'Discrete' else 'ppo or a2c'
             raise OptionError('env', f'{envs.id} has {got} actions, {name} accepts Box ones (try {others})')
         if not np.isfinite([space.low, space.high]).all():
             problem = f'actions without finite bounds, {name} accepts bounded ones (try ppo)'
@@ -107,21 +115,14 @@ class ReplayedActorCritic(OffPolicy):
         """Return the acting network, the actor with all its outputs; `index` has no effect."""
         return KerasNetwork(self.actor_model, self.statistics.dtype)
 
-    def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
-        samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
-        acting_weights, metrics = self._update(samples, batch['n_updates'], learning_rate)
-        self.actor.refresh(acting_weights)
-        logs = self.metrics_by_name(metrics.numpy())
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
+        """Make the updates of one iteration; see `SamplesBatches.learn`."""
+        logs = super().learn(batch, schedule)
         if (share := logs.pop('policy_updates', None)) is not None:
             # means over all updates, including those without an update of the policy
-            policy = {name: logs.pop(name) for name in self.POLICY_METRICS}
+            policy = {name: logs.pop(name) for name in self.traits.policy_metrics}
             logs |= {name: value / share for name, value in policy.items()} if share else {}
         return logs
-
-    def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
-        """Return the noise of the updates for actions of `shape` [K, B, A]: none."""
-        return ()
 
     def update(
         self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor
@@ -135,7 +136,7 @@ class ReplayedActorCritic(OffPolicy):
             step.set_rate(learning_rate)
         shape, models = samples.shape, self.output_models
         metrics, _ = loop_updates(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, shape, models)
-        return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
+        return self.actor.flat_weights(), metric_vector(metrics, self.METRICS)
 
     @abstractmethod
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
@@ -166,7 +167,7 @@ class ReplayedActorCritic(OffPolicy):
         """Return the metrics of `update` after every `policy_delay` steps of the critics, else zeros."""
         steps = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
         due = (critics_updated > 0) & (steps % self.traced_options.policy_delay == 0)
-        names = (*self.POLICY_METRICS, 'policy_updates', 'stats/refused')
+        names = (*self.traits.policy_metrics, 'policy_updates', 'stats/refused')
         return tf.cond(due, update, lambda: dict.fromkeys(names, tf.zeros(())))
 
     def critic_errors(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from xagents.base.agent import BaseAgent
 from xagents.base.batches import ReplaySamples
 from xagents.datasets.reading import Batch, Dataset, batch_digest, encode_episode, episode_batches
+from xagents.networks.gradient_steps import COUNTS
 from xagents.replay.ring import NO_COLUMNS, RingColumns, ring_bytes_needed
 from xagents.replay.transitions import ReplayBuffer
 
@@ -53,7 +54,6 @@ class SamplesBatches(BaseAgent):
         dataset_name: name of the data set in the buffer; empty if the buffer contains collected transitions.
     """
 
-    METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused')
     dataset_name: str = ''
 
     @property
@@ -132,6 +132,19 @@ class SamplesBatches(BaseAgent):
         self.statistics.observe({'observations': np.append(columns['observations'], columns['observations'][-1:], 0)})
         return episode
 
+    # learning
+
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
+        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
+        samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
+        acting_weights, metrics = self._update(samples, batch['n_updates'], schedule['learning_rate'])
+        self.actor.refresh(acting_weights)
+        return self.metrics_by_name(metrics.numpy())
+
+    def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
+        """Return the noise of the updates for actions of `shape` [K, B] or [K, B, A]: none."""
+        return ()
+
     # sampling
 
     @property
@@ -139,12 +152,13 @@ class SamplesBatches(BaseAgent):
         """The largest number of updates of an iteration: K of every batch."""
         return DATASET_UPDATES_OF_IMAGES if self.envs.is_image else DATASET_UPDATES
 
-    def replay(self, n_updates: int, beta: float = 1.0) -> dict[str, Any]:
+    def replay(self, n_updates: int, schedule: Mapping[str, float]) -> dict[str, Any]:
         """Sample the batches of `n_updates` updates.
 
         Args:
             n_updates: number of updates, at most `max_updates`.
-            beta: exponent of the importance weights, which correct for prioritized sampling.
+            schedule: the current values of `schedules()` by name; `beta`, by default 1, is the exponent of the
+                importance weights, which correct for prioritized sampling.
 
         Returns:
             The result of `ReplayBuffer.sample`, [K, B, …] each, with normalised observations; and `n_updates`, the
@@ -153,7 +167,8 @@ class SamplesBatches(BaseAgent):
         statistics, rng = self.statistics, self.rng('replay')
         scaled = statistics.rewards is not None or statistics.reward_scale != 1.0
         scale = statistics.scale_rewards if scaled else None
-        batch = self.buffer.sample(n_updates, rng, max_batches=self.max_updates, beta=beta, scale=scale)
+        beta, most = schedule.get('beta', 1.0), self.max_updates
+        batch = self.buffer.sample(n_updates, rng, max_batches=most, beta=beta, scale=scale)
         # `prepare` does not write into the arrays of the buffer, which the next call overwrites
         seen = {name: statistics.prepare(batch[name]) for name in ('observations', 'next_observations')}
         return {**batch, **seen, 'n_updates': n_updates}
@@ -166,5 +181,5 @@ class SamplesBatches(BaseAgent):
 
     def metrics_by_name(self, metrics: np.ndarray) -> dict[str, float]:
         """Return the metrics of an update by name; if every update was refused, only the two counts."""
-        values = dict(zip(self.METRICS, metrics.tolist(), strict=True))
-        return values if values['updates'] else {name: values[name] for name in ('updates', 'stats/refused')}
+        values = dict(zip((*COUNTS, *self.METRICS), metrics.tolist(), strict=True))
+        return values if values['updates'] else {name: values[name] for name in COUNTS}

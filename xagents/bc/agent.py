@@ -30,17 +30,11 @@ class BC(SamplesBatches, ActorCritic):
 
     Options = BCOptions
     options: BCOptions  # type: ignore[assignment]
-    METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused', 'loss/policy', 'loss/entropy', 'stats/grad_norm')
+    METRICS: ClassVar[tuple[str, ...]] = ('loss/policy', 'loss/entropy', 'stats/grad_norm')
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
         self.step.may_be_unused = True  # no loss depends on the critic head
-
-    def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
-        weights, metrics = self._update(self.replay_samples(batch), batch['n_updates'], learning_rate)
-        self.actor.refresh(weights)
-        return self.metrics_by_name(metrics.numpy())
 
     def update(self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:  # type: ignore[override]
         """Make an update with each of the first `n_updates` of K batches, and return the metrics; compiled."""

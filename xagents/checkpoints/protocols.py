@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from xagents.checkpoints.in_flight import InFlightIteration
 from xagents.checkpoints.progress import Progress
@@ -18,6 +18,7 @@ from xagents.logs.console import Console
 from xagents.options.agents import AgentOptions
 from xagents.options.runs import RunOptions
 from xagents.pipeline.schedules import Schedule
+from xagents.registry.traits import Traits
 
 
 @dataclass
@@ -87,20 +88,18 @@ class ActingAgent(Protocol):
 class LearningAgent(ActingAgent, Protocol):
     """The interface of an agent that a run trains."""
 
-    # end of a message: why the agent cannot learn from rollouts of an older policy; empty if it can
-    NO_OVERLAP_REASON: str
-    model_names: ClassVar[tuple[str, ...]]
+    traits: Traits
     output_models: list[Any]
 
     @property
     def options(self) -> AgentOptions:
         """The options of the algorithm."""
 
-    def collect(self, **schedule: Any) -> dict[str, Any]:
-        """Return a rollout as a batch. The arguments are the schedule values that the signature names."""
+    def collect(self, schedule: Mapping[str, float]) -> dict[str, Any]:
+        """Return a rollout as a batch, given the values of the schedules by name."""
 
-    def learn(self, batch: Any, **schedule: Any) -> dict[str, float]:
-        """Learn from a batch and return metrics. The arguments are the schedule values that the signature names."""
+    def learn(self, batch: Any, schedule: Mapping[str, float]) -> dict[str, float]:
+        """Learn from a batch and return metrics, given the values of the schedules and `steps`."""
 
     def schedules(self) -> dict[str, Schedule]:
         """Return the schedules by name."""

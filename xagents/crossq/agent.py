@@ -31,7 +31,7 @@ class CrossQ(SAC):
 
     Options: ClassVar[type[AgentOptions]] = CrossQOptions
     options: CrossQOptions
-    DISCRETE_AGENTS = 'sac or dqn'
+    traits = SAC.traits.changed(discrete_agents='sac or dqn')
 
     def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
         """Set the networks; see `ReplayedActorCritic`. There are no target networks."""

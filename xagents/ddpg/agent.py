@@ -34,16 +34,13 @@ class DDPG(ReplayedActorCritic):
 
     Options = DDPGOptions
     options: DDPGOptions
-    METRICS = (
-        *('updates', 'stats/refused', 'loss/value', 'loss/policy'),
-        *('stats/q', 'stats/td_error', 'stats/grad_norm', 'policy_updates'),
-    )
+    traits = ReplayedActorCritic.traits.changed(n_critics=1)
+    METRICS = ('loss/value', 'loss/policy', 'stats/q', 'stats/td_error', 'stats/grad_norm', 'policy_updates')
 
     def __init__(
         self, envs: Any, actor_model: keras.Model, critic_model: keras.Model, *, buffers: Any = None, **options: Any
     ):
-        super().__init__(envs, buffers=buffers, **options)
-        self.set_networks(actor_model, [critic_model])
+        super().__init__(envs, actor_model, critic_model, buffers=buffers, **options)
 
     def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
         """Set the networks; see `ReplayedActorCritic`. The actor has a target network, too."""

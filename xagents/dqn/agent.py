@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -16,7 +17,7 @@ from xagents.dqn.cli import DQNOptions
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates
+from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates, metric_vector
 from xagents.networks.keras_to_plan import without_noise
 from xagents.networks.layers import noise_units
 from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
@@ -49,7 +50,7 @@ class DQN(OffPolicy):
 
     Options = DQNOptions
     options: DQNOptions
-    METRICS = ('updates', 'stats/refused', 'loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm')
+    METRICS = ('loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm')
 
     def __init__(self, envs: Any, model: keras.Model, *, buffers: Any = None, **options: Any):
         super().__init__(envs, buffers=buffers, **options)
@@ -141,23 +142,23 @@ class DQN(OffPolicy):
             return None
         return value_distribution(o.atoms, (o.value_min, o.value_max) if o.support else ())
 
-    def learn(self, batch: dict[str, Any], learning_rate: float, steps: int) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics.
 
-        `steps` is the number of environment steps so far, which decides when the target network is copied.
+        The number of environment steps so far, `schedule['steps']`, decides when the target network is copied.
         """
-        every, n_updates = self.options.target_sync_steps, batch['n_updates']
+        every, n_updates, steps = self.options.target_sync_steps, batch['n_updates'], int(schedule['steps'])
         due = steps // every > self.target.steps // every
         self.target.steps = steps
-        samples = self.replay_samples(batch, self.learning_noise(batch['rewards'].shape))
-        acting_weights, metrics, errors = self._update(samples, n_updates, float(due), learning_rate)
+        samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
+        acting_weights, metrics, errors = self._update(samples, n_updates, float(due), schedule['learning_rate'])
         if self.options.prioritized:
             self.buffer.prioritize(batch['rows'][:n_updates], errors.numpy()[:n_updates])
         self.actor.refresh(acting_weights)
         return self.metrics_by_name(metrics.numpy())
 
     def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
-        """Return the noise of the updates for rewards of `shape` [K, B]; without noisy layers, none.
+        """Return the noise of the updates for actions of `shape` [K, B]; without noisy layers, none.
 
         It is [K, 3, 1, M]: the noise of the network, of the target network, and of the choice of double DQN.
         """
@@ -175,11 +176,11 @@ class DQN(OffPolicy):
         """
         self.step.set_rate(learning_rate)
         self.target.copy_if(due > 0)
-        names, shape = self.METRICS, samples.shape
+        shape, models = samples.shape, self.output_models
         metrics, errors = loop_updates(
-            lambda k: self.update_once(samples.take(k)), n_updates, names, shape, [self.model]
+            lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, shape, models
         )
-        return self.actor.flat_weights(), tf.stack([metrics[name] for name in names]), errors
+        return self.actor.flat_weights(), metric_vector(metrics, self.METRICS), errors
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return metrics and TD errors [B]."""

@@ -437,10 +437,11 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
 
 def _check_batch_statistics(entry: Entry, descriptions: list[Any]) -> None:
     """Check that a network normalises over batches only if its agent can learn with it."""
+    reason = entry.agent.traits.no_batch_statistics_reason
     for role, description in zip(entry.networks, descriptions, strict=True):
         layers = () if isinstance(description, NetworkFunction) else description.layers
-        if entry.agent._NO_BATCH_STATISTICS and any(layer.kind == 'batchnorm' for layer in layers):
-            got = f'got batch normalisation, but {entry.id} {entry.agent._NO_BATCH_STATISTICS}'
+        if reason and any(layer.kind == 'batchnorm' for layer in layers):
+            got = f'got batch normalisation, but {entry.id} {reason}'
             named = description.where.startswith('net ')
             raise OptionError('normalize_layers' if named else role.option, f'{got}, expected layer normalisation')
 

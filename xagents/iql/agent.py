@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -35,11 +36,10 @@ class IQL(ReplayedActorCritic):
 
     Options = IQLOptions
     options: IQLOptions
-    DISCRETE_AGENTS = 'dqn --conservative or bc'
-    ACTOR_OUTPUTS = 2  # mean and log standard deviation
+    # the outputs are mean and log standard deviation
+    traits = ReplayedActorCritic.traits.changed(actor_outputs=2, discrete_agents='dqn --conservative or bc')
     METRICS = (
-        *('updates', 'stats/refused', 'loss/value', 'loss/critic', 'loss/policy'),
-        *('stats/q', 'stats/td_error', 'stats/weight', 'stats/grad_norm'),
+        *('loss/value', 'loss/critic', 'loss/policy', 'stats/q', 'stats/td_error', 'stats/weight', 'stats/grad_norm'),
     )
 
     def __init__(
@@ -53,12 +53,15 @@ class IQL(ReplayedActorCritic):
         buffers: Any = None,
         **options: Any,
     ):
-        super().__init__(envs, buffers=buffers, **options)
         if value_model is None:
             raise TypeError('IQL: got no value_model, expected a network from observations to values')
-        actor = with_log_std(actor_model, self.options.log_std_init)
-        self.set_networks(actor, [critic_model, self.second_critic(critic_model, critic_model_2)], value_model)
-        self.value_model, self.value_step = value_model, self.network_steps[-1]
+        self.value_model = value_model
+        super().__init__(envs, actor_model, critic_model, critic_model_2, buffers=buffers, **options)
+
+    def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
+        """Set the networks, also the value network; see `ReplayedActorCritic`."""
+        super().set_networks(with_log_std(actor, self.options.log_std_init), critics, *others, self.value_model)
+        self.value_step = self.network_steps[-1]
 
     # acting
 

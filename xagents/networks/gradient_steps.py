@@ -25,6 +25,9 @@ from xagents.options.agents import AgentOptions, OnPolicyOptions
 from xagents.options.errors import OptionError
 from xagents.system.values import describe, sizes_of
 
+# metrics of every update: the steps that were made, and those that were refused because a value was not finite
+COUNTS = ('updates', 'stats/refused')
+
 
 def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | None:
     """Copy the precision and the learning rate of a user's model into the options.
@@ -183,7 +186,7 @@ def loop_mean(
     Args:
         step: function that makes the step k and returns its metrics by name, including 'updates' and 'stats/refused'.
         n: number of steps; a tensor if other numbers should not cause another compilation.
-        names: names of the metrics.
+        names: names of the other metrics.
         stop_when: function from the metrics of the last step to whether to stop. A comparison with NaN is false.
 
     Returns:
@@ -195,7 +198,8 @@ def loop_mean(
         go_on = tf.constant(True) if stop_when is None else ~stop_when(metrics)
         return k + 1, go_on, totals + metric_increments(metrics, names)
 
-    _, _, totals = tf.while_loop(lambda k, more, _: (k < n) & more, body, (0, True, tf.zeros(len(names))))
+    start = (0, True, tf.zeros(len(COUNTS) + len(names)))
+    _, _, totals = tf.while_loop(lambda k, more, _: (k < n) & more, body, start)
     return metric_means(totals, names)
 
 
@@ -211,7 +215,7 @@ def loop_updates(
     Args:
         step: function that makes the update k and returns its metrics by name and its TD errors [B].
         n_updates: number of updates, at most K.
-        names: names of the metrics.
+        names: names of the metrics other than the counts.
         shape: K, B.
         models: networks of the agent; a refused update restores their moving statistics.
 
@@ -227,7 +231,7 @@ def loop_updates(
         metrics, new = _metrics_and_errors(restore_if_refused(models, lambda: step(k)), shape)
         return k + 1, totals + metric_increments(metrics, names), tf.where(rows == k, new[None], errors)
 
-    start = (0, tf.zeros(len(names)), tf.zeros(shape))
+    start = (0, tf.zeros(len(COUNTS) + len(names)), tf.zeros(shape))
     _, totals, errors = tf.while_loop(lambda k, *_: k < n_updates, body, start)
     return metric_means(totals, names), errors
 
@@ -246,29 +250,27 @@ def restore_if_refused(
     return metrics, errors
 
 
-_COUNTS = ('updates', 'stats/refused')
-
-
 def metric_increments(metrics: dict[str, tf.Tensor], names: Sequence[str]) -> tf.Tensor:
     """Return the increments of the metric sums by one update; a refused update increments only its count."""
     check_metrics(metrics, names)
-    made = metrics['updates']
-    return tf.stack([metrics[n] if n in _COUNTS else made * zero_if_not_finite(metrics[n]) for n in names])
+    means = [metrics['updates'] * zero_if_not_finite(metrics[name]) for name in names]
+    return tf.stack([*(metrics[name] for name in COUNTS), *means])
 
 
 def check_metrics(metrics: Any, names: Sequence[str]) -> None:
-    """Check the metrics that an update returns against `METRICS`; runs while the update is traced.
+    """Check that an update returns the counts and the metrics in `METRICS`; runs while the update is traced.
 
     Raises:
         TypeError: if the metrics are no dict, or have other names.
     """
     if not isinstance(metrics, Mapping):
         raise TypeError(f'the update returned {describe(metrics)}, expected a dict of the metrics in METRICS')
-    missing, unknown = [n for n in names if n not in metrics], [n for n in metrics if n not in names]
+    expected = (*COUNTS, *names)
+    missing, unknown = [n for n in expected if n not in metrics], [n for n in metrics if n not in expected]
     if missing or unknown:
         got = f'without {", ".join(missing)}' if missing else f'with {", ".join(unknown)}'
         declared = f'{", ".join(names)} (METRICS; of a minibatch of PPO, MINIBATCH_METRICS)'
-        raise TypeError(f'the update returned metrics {got}, expected the declared names: {declared}')
+        raise TypeError(f'the update returned metrics {got}, expected {", ".join(COUNTS)} and the declared {declared}')
     for name, value in metrics.items():
         if sizes_of(value):
             raise TypeError(f'the update returned the metric {name} as a {describe(value)}, expected a scalar')
@@ -286,9 +288,15 @@ def _metrics_and_errors(result: Any, shape: Sequence[int]) -> tuple[dict[str, tf
 
 def metric_means(totals: tf.Tensor, names: Sequence[str]) -> dict[str, tf.Tensor]:
     """Divide metric sums by the number of updates made; return the means by name. Counts stay sums."""
-    sums = dict(zip(names, tf.unstack(totals), strict=True))
+    sums = dict(zip((*COUNTS, *names), tf.unstack(totals), strict=True))
     made = tf.maximum(sums['updates'], 1.0)
-    return {name: x if name in _COUNTS else x / made for name, x in sums.items()}
+    return {name: x if name in COUNTS else x / made for name, x in sums.items()}
+
+
+def metric_vector(metrics: dict[str, tf.Tensor], names: Sequence[str]) -> tf.Tensor:
+    """Return the checked metrics of an update as a vector: the counts, and then those in `names`."""
+    check_metrics(metrics, names)
+    return tf.stack([metrics[name] for name in (*COUNTS, *names)])
 
 
 def zero_if_not_finite(x: tf.Tensor) -> tf.Tensor:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from xagents.a2c.agent import A2C
@@ -28,8 +28,8 @@ class PPO(A2C):
 
     Options = PPOOptions
     options: PPOOptions
-    keeps_outputs = True
-    NO_OVERLAP_REASON = ''  # the ratio compares with the policy that acted
+    # the ratio compares with the policy that acted
+    traits = A2C.traits.changed(keeps_outputs=True, no_overlap_reason='')
     # metrics that `minibatch_step` returns, and those of a whole update
     MINIBATCH_METRICS: ClassVar[tuple[str, ...]] = (*A2C.METRICS[:-1], 'stats/kl', 'stats/clip_fraction')
     METRICS = (*MINIBATCH_METRICS, 'stats/explained_variance')
@@ -43,10 +43,10 @@ class PPO(A2C):
         clip = Schedule(self.options.clip_norm, self.options.clip_schedule, option='clip_schedule')
         return {**super().schedules(), 'clip_norm': clip}
 
-    def learn(self, batch: dict[str, np.ndarray], learning_rate: float, clip_norm: float) -> dict[str, float]:  # type: ignore[override]
-        """Make `ppo_epochs` passes of minibatches over a rollout; `clip_norm` is ε, the clip range of the ratio."""
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
+        """Make `ppo_epochs` passes of minibatches over a rollout."""
         permutations = self.minibatches.draw(self.rng('learn'), self.options.ppo_epochs)
-        return self.run_update(batch, permutations, learning_rate, clip_norm)
+        return self.run_update(batch, permutations, schedule['learning_rate'], schedule['clip_norm'])
 
     def update(  # type: ignore[override]
         self, steps: RolloutBatch, permutations: tf.Tensor, learning_rate: tf.Tensor, clip_norm: tf.Tensor

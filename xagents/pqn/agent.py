@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
@@ -34,12 +34,10 @@ class PQN(OnPolicy):
         options: `PQNOptions` and `RunOptions`.
     """
 
-    NO_OVERLAP_REASON = 'learns from the returns of its present policy'
+    traits = OnPolicy.traits.changed(no_overlap_reason='learns from the returns of its present policy')
     Options: ClassVar[type[AgentOptions]] = PQNOptions
     options: Any
-    METRICS: ClassVar[tuple[str, ...]] = (
-        *('updates', 'stats/refused', 'loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm'),
-    )
+    METRICS: ClassVar[tuple[str, ...]] = ('loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm')
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
@@ -82,10 +80,10 @@ class PQN(OnPolicy):
 
     # learning
 
-    def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make `epochs` passes of minibatches over a rollout; see `OnPolicy.run_update`."""
         permutations = self.minibatches.draw(self.rng('learn'), self.options.epochs)
-        return self.run_update(batch, permutations, learning_rate)
+        return self.run_update(batch, permutations, schedule['learning_rate'])
 
     def update(self, steps: RolloutBatch, permutations: tf.Tensor, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update (algorithm 1); compiled.

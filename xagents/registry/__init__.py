@@ -3,3 +3,4 @@
 from xagents.registry.agents import Entry as Entry
 from xagents.registry.agents import NetworkRole as NetworkRole
 from xagents.registry.agents import Variant as Variant
+from xagents.registry.traits import Traits as Traits

@@ -240,7 +240,7 @@ class _PhaseSeconds:
         """Return the closing lines about phases, explorers and the bottleneck; those of a short run omit it."""
         explorers, lines = self.explorers.line(), list[str]()
         if self._total > MIN_SECONDS_FOR_HINT:
-            may_overlap = not self._run.agent.NO_OVERLAP_REASON and (os.cpu_count() or 1) > 1
+            may_overlap = not self._run.agent.traits.no_overlap_reason and (os.cpu_count() or 1) > 1
             lines = bottleneck(self._spent, self._total, may_overlap, self._run.options.explorers).splitlines()
         if not explorers:
             return lines

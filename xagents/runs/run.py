@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from xagents.checkpoints.in_flight import InFlightIteration
@@ -63,7 +62,6 @@ class Run:
         self.evaluations: Any = None
         self.stream: Callable[[], Any] = lambda: None
         self._paused = 0.0
-        self._accepted_names: dict[Any, frozenset[str] | None] = {}
 
     @property
     def schedule_steps(self) -> int | None:
@@ -86,16 +84,6 @@ class Run:
     def in_flight(self) -> InFlightIteration | None:
         """The iteration that is collected but not yet learned from, or None. Waits until it is collected."""
         return self.progress.in_flight if self.overlap is None else self.overlap.in_flight()
-
-    def accepted(self, function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values whose names are parameters of an agent's method."""
-        method = getattr(function, '__func__', function)
-        if method not in self._accepted_names:
-            parameters = inspect.signature(function).parameters
-            takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-            self._accepted_names[method] = None if takes_all else frozenset(parameters)
-        taken = self._accepted_names[method]
-        return {n: value for n, value in values.items() if taken is None or n in taken}
 
     def clock(self) -> float:
         """Return the seconds that the run has worked, without the time spent in the body of a user's loop."""

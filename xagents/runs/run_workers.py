@@ -57,8 +57,8 @@ def _check_lag(agent: LearningAgent, options: RunOptions) -> None:
         raise requires('max_lag', lag, '--explorers')
     if options.overlap:
         raise OptionError('max_lag', f'got {lag} with --overlap, expected one of the two')
-    if agent.NO_OVERLAP_REASON:
-        raise OptionError('max_lag', f'{type(agent).__name__} {agent.NO_OVERLAP_REASON}')
+    if reason := agent.traits.no_overlap_reason:
+        raise OptionError('max_lag', f'{type(agent).__name__} {reason}')
     if n_envs % n_explorers:
         admitted = ', '.join(str(n) for n in range(1, n_envs + 1) if not n_envs % n)
         raise OptionError('max_lag', f'got {n_explorers} explorers, expected {admitted} for {n_envs} environments')

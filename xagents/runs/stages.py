@@ -40,14 +40,14 @@ def schedule(run: Run, stream: Stream) -> Iterator[Context]:
 
 @for_run
 def collect(run: Run, ctx: Context) -> Iterator[None]:
-    """Collect a rollout. The agent's `collect` receives the schedule values that its signature names."""
+    """Collect a rollout."""
     agent = run.agent
     start, before, collector = run.clock(), ctx.seconds, agent.collector
     stats = collector.stats = CollectStats()
     if run.options.max_time is not None:
         stats.deadline = time.perf_counter() + run.options.max_time - before
     try:
-        ctx.batch.update(agent.collect(**run.accepted(agent.collect, ctx.schedule)))
+        ctx.batch.update(agent.collect(ctx.schedule))
     except NotFiniteError as error:
         error.env_id, error.step = agent.envs.id, ctx.steps + error.step
         if run.options.on_nan == 'stop':
@@ -83,7 +83,7 @@ def fetch(run: Run, ctx: Context) -> Iterator[None]:
     left = math.inf if run.options.max_steps is None else run.options.max_steps - ctx.steps
     drawn = time.perf_counter()
     n_updates = int(min(agent.max_updates, max(left, 1)))
-    ctx.batch = agent.replay(n_updates, **run.accepted(agent.replay, ctx.schedule))
+    ctx.batch = agent.replay(n_updates, ctx.schedule)
     ctx.statistics = agent.statistics
     ctx.steps += n_updates
     ctx.logs['seconds/replay'] = time.perf_counter() - drawn
@@ -175,7 +175,7 @@ def replay(run: Run, ctx: Context) -> None:
     ctx.idle = not (ready and steps)
     if ctx.idle:
         return
-    ctx.batch = agent.replay(agent.updates_for(steps), **run.accepted(agent.replay, ctx.schedule))
+    ctx.batch = agent.replay(agent.updates_for(steps), ctx.schedule)
     ctx.logs['seconds/replay'] = time.perf_counter() - start
 
 
@@ -189,7 +189,7 @@ def _is_ready(buffer: Any, ctx: Context) -> bool:
 
 @for_run
 def learn(run: Run, ctx: Context) -> None:
-    """Learn from the batch. `learn` receives `steps` and the schedule values that its signature names."""
+    """Learn from the batch. The agent's `learn` receives the values of the schedules and `steps`."""
     if ctx.idle:
         return
     _check_collected(ctx, 'learn')
@@ -204,9 +204,8 @@ def learn(run: Run, ctx: Context) -> None:
 
 def _learned(run: Run, ctx: Context, batch: Mapping[str, Any]) -> dict[str, float]:
     """Learn from a batch and return the metrics. Raise NotFiniteError on a refused update, unless they are skipped."""
-    learn = run.agent.learn
     try:
-        metrics = learn(batch, **run.accepted(learn, {**ctx.schedule, 'steps': ctx.steps})) or {}
+        metrics = run.agent.learn(batch, {**ctx.schedule, 'steps': ctx.steps}) or {}
     except KeyError as missing:
         column = missing.args[0] if missing.args else None
         if column not in ROLLOUT_COLUMNS or column in batch:

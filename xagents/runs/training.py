@@ -88,7 +88,7 @@ def _check(run: Run) -> None:
     """Raise OptionError if an option of a run does not fit its agent."""
     agent, options = run.agent, run.options
     if options.checkpoints:
-        models = agent.model_names or [f'model {i + 1}' for i in range(len(agent.output_models))]
+        models = agent.traits.model_names or [f'model {i + 1}' for i in range(len(agent.output_models))]
         weight_files.check_paths('checkpoints', options.checkpoints, models)
     if options.history_path and (options.history_checkpoint or run.resumed_at is not None):
         given = 'history_checkpoint' if options.history_checkpoint else 'resume'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -37,32 +38,25 @@ class SAC(ReplayedActorCritic):
 
     Options: ClassVar[type[AgentOptions]] = SACOptions
     options: SACOptions
-    ACTOR_OUTPUTS = 2  # mean and log standard deviation
-    DISCRETE_AGENTS = "xagents.make('sac', …), which makes a DiscreteSAC"
+    traits = ReplayedActorCritic.traits.changed(
+        actor_outputs=2,  # mean and log standard deviation
+        discrete_agents="xagents.make('sac', …), which makes a DiscreteSAC",
+        policy_metrics=('loss/policy', 'stats/entropy', 'stats/temperature'),
+    )
     METRICS = (
-        *('updates', 'stats/refused', 'loss/value', 'loss/policy', 'stats/q', 'stats/td_error'),
+        *('loss/value', 'loss/policy', 'stats/q', 'stats/td_error'),
         *('stats/entropy', 'stats/temperature', 'stats/grad_norm', 'policy_updates'),
     )
-    POLICY_METRICS = ('loss/policy', 'stats/entropy', 'stats/temperature')
 
-    def __init__(
-        self,
-        envs: Any,
-        actor_model: keras.Model,
-        critic_model: keras.Model,
-        critic_model_2: keras.Model | None = None,
-        *,
-        buffers: Any = None,
-        **options: Any,
-    ):
-        super().__init__(envs, buffers=buffers, **options)
+    def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
+        """Set the networks and the temperature; see `ReplayedActorCritic`."""
         self.temperature = Temperature(self.traced_options, self.target_entropy())
         if self.options.sde:
             self._check_noise_repeat()
             # the standard deviation is that of the state-dependent noise instead of an output of the network
-            mean = keras.Model(actor_model.input, actor_model.outputs[:1])
-            actor_model = with_state_dependent_std(mean, self.options.log_std_init, self.options.sde_expln)
-        self.set_networks(actor_model, [critic_model, self.second_critic(critic_model, critic_model_2)])
+            mean = keras.Model(actor.input, actor.outputs[:1])
+            actor = with_state_dependent_std(mean, self.options.log_std_init, self.options.sde_expln)
+        super().set_networks(actor, critics, *others)
 
     def _check_noise_repeat(self) -> None:
         """Check that rollouts are as long as state-dependent noise should be kept; report noise that is not kept."""

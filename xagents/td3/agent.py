@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import keras
 import numpy as np
 import tensorflow as tf
 
-from xagents.base.off_policy import OffPolicy
-from xagents.base.replayed_actor_critic import target_value
+from xagents.base.replayed_actor_critic import ReplayedActorCritic, target_value
 from xagents.ddpg.agent import DDPG
 from xagents.td3.cli import TD3Options
 
@@ -28,19 +24,9 @@ class TD3(DDPG):
 
     Options = TD3Options
     options: TD3Options
+    traits = DDPG.traits.changed(n_critics=2)
 
-    def __init__(
-        self,
-        envs: Any,
-        actor_model: keras.Model,
-        critic_model: keras.Model,
-        critic_model_2: keras.Model | None = None,
-        *,
-        buffers: Any = None,
-        **options: Any,
-    ):
-        OffPolicy.__init__(self, envs, buffers=buffers, **options)
-        self.set_networks(actor_model, [critic_model, self.second_critic(critic_model, critic_model_2)])
+    __init__ = ReplayedActorCritic.__init__  # DDPG has one critic
 
     def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return the clipped noise, of `shape` [K, B, A], on the actions of the target policy (equation 14)."""

@@ -25,7 +25,7 @@ class TD3BC(TD3):
 
     Options = TD3BCOptions
     options: TD3BCOptions
-    DISCRETE_AGENTS = 'dqn --conservative or bc'
+    traits = TD3.traits.changed(discrete_agents='dqn --conservative or bc')
 
     def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, buffer_actions: tf.Tensor) -> tf.Tensor:
         """Return −λ mean Q(s, π(s)) + mean (π(s) − a)², where λ = α / mean |Q| (equations 3 and 5)."""

@@ -22,6 +22,7 @@ from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
 from xagents.pipeline.schedules import Schedule
+from xagents.registry.traits import Traits
 from xagents.runs.run import Run
 from xagents.teams import stages
 from xagents.teams.cli import TeamOptions, policy_seed
@@ -54,7 +55,7 @@ class TeamAgent(BaseAgent):
     Options: ClassVar[type[AgentOptions]] = TeamOptions
     options: TeamOptions
     envs: MultiPolicyEnvs  # type: ignore[assignment]
-    NO_OVERLAP_REASON = 'collects for several policies at once, expected a single one'
+    traits = Traits(no_overlap_reason='collects for several policies at once, expected a single one')
 
     def __init__(
         self, envs: MultiPolicyEnvs, members: Mapping[str, BaseAgent], remake: Callable[..., BaseAgent], **options: Any
@@ -104,7 +105,7 @@ class TeamAgent(BaseAgent):
         groups = {name: member.collector.group for name, member in self.members.items()}
         return Collector(self.envs, groups, self.streams)
 
-    def collect(self, **schedule: Any) -> dict[str, Any]:
+    def collect(self, schedule: Mapping[str, float]) -> dict[str, Any]:
         """Collect `n_steps` steps with all policies, and return a rollout per policy, by name."""
         self.apply_map()
         schedules: dict[str, dict[str, Any]] = {name: {} for name in self.members}

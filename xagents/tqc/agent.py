@@ -30,7 +30,7 @@ class TQC(SAC):
 
     Options: ClassVar[type[AgentOptions]] = TQCOptions
     options: TQCOptions
-    DISCRETE_AGENTS = 'sac or dqn'
+    traits = SAC.traits.changed(discrete_agents='sac or dqn')
 
     @classmethod
     def _units_for(cls, envs: Envs, options: AgentOptions) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ from xagents.base.minibatches import Minibatches
 from xagents.base.on_policy import OnPolicy
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
 from xagents.networks.gradient_steps import (
+    COUNTS,
     GradientStep,
     adopt_model_optimizer,
     flat_gradient,
@@ -26,8 +28,6 @@ from xagents.options.errors import OptionError
 from xagents.trpo.cli import TRPOOptions
 from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
 
-_CRITIC_METRICS = ('updates', 'stats/refused', 'loss/value')
-
 
 class TRPO(OnPolicy):
     """TRPO: one natural-gradient step of the policy per rollout, within a bound on the KL divergence.
@@ -40,15 +40,17 @@ class TRPO(OnPolicy):
         options: `TRPOOptions` and `RunOptions`.
     """
 
-    NO_OVERLAP_REASON = (
-        'bounds the divergence from the policy that collected the rollout, which would be one update older '
-        '(PPO, ACER and agents with a replay buffer correct for it)'
+    traits = OnPolicy.traits.changed(
+        no_overlap_reason=(
+            'bounds the divergence from the policy that collected the rollout, which would be one update older '
+            '(PPO, ACER and agents with a replay buffer correct for it)'
+        ),
+        model_names=('actor', 'critic'),
     )
     Options = TRPOOptions
     options: TRPOOptions
-    model_names = ('actor', 'critic')
     METRICS = (
-        *(*_CRITIC_METRICS, 'loss/policy', 'loss/entropy', 'stats/grad_norm', 'stats/kl_before', 'stats/kl_after'),
+        *('loss/value', 'loss/policy', 'loss/entropy', 'stats/grad_norm', 'stats/kl_before', 'stats/kl_after'),
         *('stats/improvement', 'stats/step_fraction', 'stats/cg_residual', 'stats/explained_variance'),
     )
 
@@ -80,13 +82,13 @@ class TRPO(OnPolicy):
         """Return the acting network; `index` has no effect, because the model has one policy."""
         return KerasNetwork(acting_model(self.actor_model), self.statistics.dtype)
 
-    def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+    def learn(self, batch: dict[str, Any], schedule: Mapping[str, float]) -> dict[str, float]:
         """Make one step of the policy on a rollout, and `critic_iterations` passes of minibatches with the critic.
 
-        `learning_rate` applies to the critic.
+        The learning rate applies to the critic.
         """
         permutations = self.minibatches.draw(self.rng('learn'), self.options.critic_iterations)
-        return self.run_update(batch, permutations, self._sampled, learning_rate)
+        return self.run_update(batch, permutations, self._sampled, schedule['learning_rate'])
 
     def update(
         self, steps: RolloutBatch, permutations: tf.Tensor, sampled: tf.Tensor, learning_rate: tf.Tensor
@@ -102,7 +104,7 @@ class TRPO(OnPolicy):
         data = self.transitions(steps)
         self.step.set_rate(learning_rate)
         policy, critic = self.update_policy(data, sampled), self.fit_critic(data, permutations)
-        both = {name: policy[name] + critic[name] for name in ('updates', 'stats/refused')}
+        both = {name: policy[name] + critic[name] for name in COUNTS}
         explained = explained_variance(data.values, data.returns, data.valid)
         return {**policy, **critic, **both, 'stats/explained_variance': explained}
 
@@ -183,7 +185,7 @@ class TRPO(OnPolicy):
             _, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
             return {'updates': applied, 'stats/refused': refused, 'loss/value': loss}
 
-        return loop_mean(step, permutations.shape[0], _CRITIC_METRICS)
+        return loop_mean(step, permutations.shape[0], ('loss/value',))
 
     def policy_outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
         """Return the policy outputs [B, units] for observations [B, *D]."""

@@ -34,7 +34,7 @@ class DiscreteSAC(SAC):
         options: as for SAC.
     """
 
-    ACTOR_OUTPUTS = 1
+    traits = SAC.traits.changed(actor_outputs=1)
 
     @classmethod
     def _check_actions(cls, envs: Envs) -> None:
