@@ -8,7 +8,7 @@ from typing import ClassVar
 from xagents.a2c.cli import ActorCriticOptions
 from xagents.options.agents import ReplayOptions
 from xagents.options.declaration import changed, choice, count, option, positive, tuned_fraction
-from xagents.options.errors import OptionError
+from xagents.options.rules import Rule, Rules
 
 
 @dataclass
@@ -53,9 +53,11 @@ class ACEROptions(ActorCriticOptions, ReplayOptions):
     )
     epsilon: float = positive(1e-6, 'added to probabilities in denominators; larger values damp small ones')
 
-    def check(self) -> None:
-        """Check the sizes of the buffer, and that no batch size is given."""
-        if self.buffer_batch_size is not None:
-            why = 'a replay of ACER draws one stored rollout of all environments (see --n-steps and --n-envs)'
-            raise OptionError('buffer_batch_size', f'got {self.buffer_batch_size}, but {why}')
-        super().check()
+    rules: ClassVar[Rules] = (
+        Rule(
+            'buffer_batch_size',
+            lambda o: o.buffer_batch_size is not None,
+            'got {o.buffer_batch_size}, but a replay of ACER draws one stored rollout of all environments '
+            '(see --n-steps and --n-envs)',
+        ),
+    )

@@ -20,7 +20,7 @@ class ActorCritic(OnPolicy):
         self.model = self.with_policy_head(model)
         log_std_units = [self.distribution.n_units] if self.distribution.has_log_std else []
         self._check_model(self.model, [*self.output_units(self.envs).values(), *log_std_units])
-        rate = adopt_model_optimizer(self.model, self.options)
+        self.options, rate = adopt_model_optimizer(self.model, self.options)
         self.step = GradientStep(self.model, self.traced_options, True, rate)
         self.output_models = [self.model]
         self.actor = self.make_actor(0)

@@ -73,7 +73,10 @@ class ReplayedActorCritic(OffPolicy):
             self._check_model(other, [1], 'value_model')
         self.output_models = [actor, *critics, *others]
         names = ['actor_model'] + ['critic_model'] * len(critics) + ['value_model'] * len(others)
-        rates = [adopt_model_optimizer(model, self.options) for model in self.output_models]
+        rates = []
+        for model in self.output_models:
+            self.options, rate = adopt_model_optimizer(model, self.options)
+            rates.append(rate)
         self.network_steps = [
             GradientStep(model, self.traced_options, rate=rate, name=name)
             for model, rate, name in zip(self.output_models, rates, names, strict=True)

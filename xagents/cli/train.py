@@ -154,7 +154,7 @@ def _run(plan: AgentPlan, threads: int | None, line: str, notes: Sequence[str] =
             set_threads(threads)
         settings, run = plan.settings, plan.settings.run
         if not run.quiet and run.log_format == 'text':
-            seed, n_envs = settings.agent.draw_seed(), settings.environment.n_envs
+            seed, n_envs = settings.agent.drawn_seed, settings.environment.n_envs
             print(*header_lines(plan.entry.id, _env_of(plan), n_envs, seed, run), *notes, sep='\n', flush=True)
         agent = plan.build()
     with contextlib.closing(agent):

@@ -65,7 +65,7 @@ class DQN(OffPolicy):
         names = ('advantage', 'value') if o.dueling else ('q',)
         inputs = [self.input_shape, *([(self.n_noise,)] if o.noisy else [])]
         self._check_model(model, [units[name] for name in names], inputs=inputs)
-        rate = adopt_model_optimizer(model, self.options)
+        self.options, rate = adopt_model_optimizer(model, self.options)
         self.model = model
         self.step = GradientStep(model, self.traced_options, True, rate)
         self.output_models = [model]

@@ -17,11 +17,16 @@ from xagents.options.declaration import (
     tuned_fraction,
     weight,
 )
-from xagents.options.errors import OptionError
+from xagents.options.rules import Rule, Rules, excluded, needs
 
 # options that only one form of the distribution has
 _FORM_OPTIONS = {'quantile': ('n_quantiles',), 'categorical': ('n_atoms', 'value_min', 'value_max')}
+_MUNCHAUSEN_OPTIONS = ('munchausen_alpha', 'munchausen_temperature')
 _EPSILON_OPTIONS = ('epsilon_start', 'epsilon_end', 'epsilon_decay_steps', 'epsilon_ladder')
+
+
+def _of_distribution(form: str, name: str) -> Rule:
+    return needs(name, f'--distribution {form}', lambda o: o.distribution == form)
 
 
 @dataclass
@@ -120,20 +125,23 @@ class DQNOptions(OffPolicyOptions):
         """Number of network outputs for the value of one action."""
         return {None: 1, 'quantile': self.n_quantiles, 'categorical': self.n_atoms}[self.distribution]
 
-    def check(self) -> None:
-        """Check the options against each other."""
-        super().check()
-        for form, names in _FORM_OPTIONS.items():
-            self.check_only_if(self.distribution == form, f'--distribution {form}', *names)
-        if self.distribution == 'categorical' and self.value_min >= self.value_max:
-            expected = f'expected less than the {self.value_max:g} of --value-max'
-            raise OptionError('value_min', f'got {self.value_min:g}, {expected}')
-        for name in ('huber', 'munchausen'):
-            if self.distribution is not None and getattr(self, name):
-                raise OptionError(name, f'cannot be used with --distribution {self.distribution}')
-        self.check_only_if(not self.noisy, '--no-noisy', *_EPSILON_OPTIONS)
-        self.check_only_with('munchausen', 'munchausen_alpha', 'munchausen_temperature')
-        if self.munchausen and self.double:
-            raise OptionError('munchausen', 'cannot be used with --double, expected one of the two')
-        if self.munchausen and self.n_step > 1:
-            raise OptionError('n_step', f'got {self.n_step} with --munchausen, expected 1')
+    rules: ClassVar[Rules] = (
+        *(_of_distribution(form, name) for form, names in _FORM_OPTIONS.items() for name in names),
+        Rule(
+            'value_min',
+            lambda o: o.distribution == 'categorical' and o.value_min >= o.value_max,
+            'got {o.value_min:g}, expected less than the {o.value_max:g} of --value-max',
+        ),
+        *excluded(('huber', 'munchausen'), 'with --distribution {o.distribution}', lambda o: o.distribution),
+        *(needs(name, '--no-noisy', lambda o: not o.noisy) for name in _EPSILON_OPTIONS),
+        *(
+            needs(name, '--munchausen', lambda o: o.munchausen)
+            for name in ('munchausen_alpha', 'munchausen_temperature')
+        ),
+        Rule(
+            'munchausen',
+            lambda o: o.munchausen and o.double,
+            'cannot be used with --double, expected one of the two',
+        ),
+        Rule('n_step', lambda o: o.munchausen and o.n_step > 1, 'got {o.n_step} with --munchausen, expected 1'),
+    )

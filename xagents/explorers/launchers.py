@@ -14,23 +14,19 @@ from xagents.explorers.keys import make_key, read_key
 from xagents.explorers.local_launcher import local_launcher
 from xagents.explorers.ray_launcher import ray_launcher
 from xagents.options.errors import requires
-from xagents.options.runs import RunOptions
-from xagents.processes.launch import HERE, check_ray, is_ray
+from xagents.options.runs import RunOptions, is_elsewhere
+from xagents.processes.launch import check_ray, is_ray
 
 
 def check_cluster(options: RunOptions) -> None:
     """Check the address of the cluster, and that it has a key.
 
     Raises:
-        OptionError: if an option about the cluster does not fit another one, or the address cannot be used.
+        OptionError: if the address cannot be used, or there is no key.
     """
-    cluster = options.cluster or HERE
-    if cluster == HERE:
-        if options.cluster_key is not None and options.cluster is None:
-            raise requires('cluster_key', options.cluster_key, '--cluster')
+    if not is_elsewhere(options):
         return
-    if options.explorers is None:
-        raise requires('cluster', options.cluster, '--explorers, or several runs')
+    cluster = str(options.cluster)
     if is_ray(cluster):
         check_ray(cluster)
     else:
@@ -52,9 +48,9 @@ def open_launcher(
         largest: size of the largest message in bytes.
         say: function that prints a line.
     """
-    n_explorers, cluster = options.explorers, options.cluster or HERE
+    n_explorers, cluster = options.explorers, str(options.cluster)
     assert n_explorers is not None
-    if cluster == HERE:
+    if not is_elsewhere(options):
         return local_launcher(n_explorers, events, largest)
     path = options.cluster_key or options.path_in_run_dir('cluster.pem')
     assert path is not None  # `check_cluster` has checked this

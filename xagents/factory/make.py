@@ -24,6 +24,7 @@ from xagents.envs.interface import Envs
 from xagents.envs.maker import find_maker, load_wrapper
 from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.factory.defaults import read_saved_record, resolve_with_record
+from xagents.factory.rules import SETTINGS_RULES, Proposal
 from xagents.factory.teams import agents_by_policy, make_members, member_settings, split_policies
 from xagents.logs.history import check_history_path
 from xagents.logs.monitors import check_wandb
@@ -31,8 +32,8 @@ from xagents.networks.cfg import dense_network, parse_network
 from xagents.networks.description import fit_small_images
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
 from xagents.options.declaration import declared_options, resolve_aliases, to_flags
-from xagents.options.environment import NET_ONLY_OPTIONS, EnvironmentOptions, NetworkOptions, no_environment
-from xagents.options.errors import OptionError, format_value, requires
+from xagents.options.environment import EnvironmentOptions, NetworkOptions, no_environment
+from xagents.options.errors import OptionError, format_value
 from xagents.options.runs import RunOptions
 from xagents.options.settings import Settings
 from xagents.registry.agents import TEAM_ENTRY, Entry, NetworkRole, find_agent
@@ -128,10 +129,6 @@ class AgentPlan:
             from xagents.explorers.launchers import check_cluster  # loads what explorers need
 
             check_cluster(run)
-        if run.explorers is not None and isinstance(environment.env, str) and run.explorers > environment.n_envs:
-            raise OptionError(
-                'explorers', f'got {run.explorers}, expected at most the {environment.n_envs} of --n-envs'
-            )
         if self.entry is TEAM_ENTRY:
             agents_by_policy(self.settings)
             member_settings(self.settings)
@@ -158,19 +155,19 @@ class AgentPlan:
         new = isinstance(env, str) or callable(env)
         uses_explorers = settings.run.explorers is not None and settings.environment.vector == 'auto'
         if uses_explorers:  # explorers split the environments, but a native vector has one random generator for all
-            settings.environment.vector = settings.given_options['vector'] = 'sync'
+            settings = settings.with_environment(vector='sync')
         lines: list[str] = []
         envs: Any
         if entry is TEAM_ENTRY:
             policy_mapping, members = agents_by_policy(settings), member_settings(settings)
             envs = MultiPolicyEnvs(EnvFactory(**settings.environment.asdict()), policy_mapping)
         elif settings.run.dataset is not None:
-            envs, lines = _dataset_envs(settings, self.typed_options)
+            settings, envs, lines = _dataset_envs(settings, self.typed_options)
         else:
             envs = create_envs(**settings.environment.asdict()) if new else self._ready_made_envs(env)
         try:
             if entry is TEAM_ENTRY:
-                agent = self._team(envs, members)
+                agent = self._team(settings, envs, members)
             else:
                 agent = make_agent(entry, envs, settings, self.networks)
                 agent.progress.startup_lines += [*lines, *_warn_ignored_options(envs, settings.run, self.typed_options)]
@@ -194,7 +191,7 @@ class AgentPlan:
                 raise OptionError(name, f'{got}, expected it where they are made, as in create_envs')
         return envs
 
-    def _team(self, envs: MultiPolicyEnvs, members: Mapping[str, tuple[Entry, Settings]]) -> Any:
+    def _team(self, settings: Settings, envs: MultiPolicyEnvs, members: Mapping[str, tuple[Entry, Settings]]) -> Any:
         """Make a team of agents, one for each policy."""
         made = make_members(members, envs.groups, make_agent, self.networks)
 
@@ -202,9 +199,9 @@ class AgentPlan:
             entry, own = members[name]
             return make_agent(entry, part, copy.deepcopy(own), agent.members[name].origin.networks)
 
-        agent = self.entry.agent(envs, made, remake, settings=self.settings)
+        agent = self.entry.agent(envs, made, remake, settings=settings)
         networks = [text for member in made.values() for text in member.origin.networks]
-        agent.origin = make_origin(self.settings, networks)
+        agent.origin = make_origin(settings, networks)
         return agent
 
 
@@ -312,8 +309,8 @@ def saved_networks(entry: Entry, given: Mapping[str, Any], record: Mapping[str, 
     return [] if own else record.get('networks', [])
 
 
-def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple[Envs, list[str]]:
-    """Return environments for learning from a data set, and lines to log.
+def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple[Settings, Envs, list[str]]:
+    """Return settings with the environment of a data set, environments for learning from it, and lines to log.
 
     The environments have the spaces of the data set and are never stepped. Evaluations create environments from `env`
     or, if it is not given, from the options in the data set.
@@ -328,27 +325,25 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
     if env is not None and not isinstance(env, str) and not callable(env):
         envs = as_envs(env, environment.flatten)
         check_fits(dataset, envs, 'dataset')
-        return envs, []
+        return settings, envs, []
     why = ''
     if env is None:
         dataset_options, why = dataset_environment_options(dataset)
         dataset_options = {n: v for n, v in dataset_options.items() if n not in settings.given_options}
-        settings.given_options |= dataset_options
-        for option, value in dataset_options.items():
-            setattr(environment, option, value)
+        settings = settings.with_environment(**dataset_options)
+        environment = settings.environment
     if environment.env is None:
-        return offline_envs(dataset, flatten=environment.flatten), [f'{why}; {UNEVALUATED}']
+        return settings, offline_envs(dataset, flatten=environment.flatten), [f'{why}; {UNEVALUATED}']
     try:
         evaluation_envs = create_envs(**{**environment.asdict(), 'n_envs': 1})
     except OptionError as error:
         if declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'}:
             raise
-        environment.env = None
-        del settings.given_options['env']
-        return offline_envs(dataset, flatten=environment.flatten), [f'{error.problem}; {UNEVALUATED}']
+        offline = offline_envs(dataset, flatten=environment.flatten)
+        return settings.with_environment(env=None), offline, [f'{error.problem}; {UNEVALUATED}']
     with evaluation_envs:
         check_fits(dataset, evaluation_envs, 'dataset')
-        return offline_envs(dataset, evaluation_envs), []
+        return settings, offline_envs(dataset, evaluation_envs), []
 
 
 def _warn_ignored_options(envs: Envs, run: RunOptions, typed_options: Mapping[str, Any]) -> list[str]:
@@ -377,7 +372,9 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
         OptionError: for a path that cannot be used, a stage or network that does not exist, or options that exclude
             each other.
     """
-    run, network, models = settings.run, settings.network, settings.models
+    for rule in SETTINGS_RULES:
+        rule.check(Proposal(entry, settings))
+    run, models = settings.run, settings.models
     if run.checkpoints:
         weight_files.check_paths('checkpoints', run.checkpoints, entry.labels)
     if run.history_checkpoint:
@@ -389,28 +386,9 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
         find_stages(run.stages)
     if run.monitor_session:
         check_wandb()
-    if 'render_mode' in (settings.environment.env_kwargs or {}):
-        raise OptionError('env_kwargs', 'got render_mode, expected --render or --video-dir instead')
-    given = [name for name in models if models[name] is not None]
-    if network.net and not entry.networks and entry is not TEAM_ENTRY:
-        raise OptionError('net', f'got {network.net}, but {entry.id} has no network')
-    for name in given:
-        if network.net:
-            flag = '--' + name.replace('_', '-')
-            raise OptionError('net', f'got {network.net} with {flag} {models[name]}, expected one of the two')
-        read_network(models[name], name)
-    shares = entry.variant is not None and entry.variant.option == 'shared_network'
-    if network.shared_network and not shares:
-        raise OptionError('shared_network', f'{entry.id} has no network with two outputs that could share layers')
-    if given and network.shared_network:
-        raise OptionError('shared_network', f'cannot be used with {models[given[0]]}: the file sets the shared layers')
-    if network.block and (network.normalize_layers or entry.normalise == 'batch'):
-        own = 'which has its own normalisation'
-        where = f'--normalize-layers {network.normalize_layers}' if network.normalize_layers else entry.id
-        raise OptionError('block', f'got {network.block}, {own}: cannot be used with {where}')
-    for name in NET_ONLY_OPTIONS:
-        if (value := getattr(network, name)) and not network.net:
-            raise requires(name, value, '--net')
+    for name, value in models.items():
+        if value is not None:
+            read_network(value, name)
 
 
 def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: list[Any]) -> Any:
@@ -421,7 +399,7 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     large = convolutional and min(envs.observation_space.shape[:2]) >= SIDE_FOR_ALL_CORES
     if not large and threads_in_use() == 0:
         set_threads(1)  # fastest for dense networks and small images on a CPU; other convolutions use all cores
-    units, seed = entry.agent._units_for(envs, options), options.draw_seed()
+    units, seed = entry.agent._units_for(envs, options), options.drawn_seed
     models = []
     with _dtype_policy(options.precision):
         for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True)):

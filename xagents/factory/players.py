@@ -160,4 +160,4 @@ def _make_player(
         known = f'{describe_space(trained.spaces.observations)}, actions: {describe_space(trained.spaces.actions)}'
         expected = f'expected an environment that fits the networks of {name}: observations: {known}'
         raise OptionError('env', f'got {format_value(envs.id)}, {expected}')
-    return PolicyPlayer(entry.id, envs, trained, settings.agent.draw_seed(), record['counters']['steps'], creation)
+    return PolicyPlayer(entry.id, envs, trained, settings.agent.drawn_seed, record['counters']['steps'], creation)

@@ -54,7 +54,7 @@ def member_settings(settings: Settings) -> dict[str, tuple[Entry, Settings]]:
     Raises:
         OptionError: for an agent that does not exist, that learns from data sets only, or that has no such option.
     """
-    seed, members = settings.agent.draw_seed(), {}
+    seed, members = settings.agent.drawn_seed, {}
     for name, policy in team_policies(settings).items():
         try:
             entry = find_agent(policy['agent'])

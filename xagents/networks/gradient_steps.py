@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
@@ -25,15 +25,17 @@ from xagents.options.agents import AgentOptions, OnPolicyOptions
 from xagents.options.errors import OptionError
 from xagents.system.values import describe, sizes_of
 
+T = TypeVar('T', bound=AgentOptions)
 # metrics of every update: the steps that were made, and those that were refused because a value was not finite
 COUNTS = ('updates', 'stats/refused')
 
 
-def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | None:
-    """Copy the precision and the learning rate of a user's model into the options.
+def adopt_model_optimizer(model: keras.Model, options: T) -> tuple[T, float | None]:
+    """Adopt the precision and the learning rate of a user's model.
 
     Returns:
-        The learning rate of the optimizer of a compiled model, if the user did not set `lr`; otherwise None.
+        The options of the agent with both, and the learning rate of the optimizer of a compiled model, if the user did
+        not set `lr`; otherwise None.
 
     Raises:
         OptionError: if the user set an option that contradicts the model, and for a policy that would act and learn
@@ -42,20 +44,20 @@ def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | 
     bfloat16 = in_bfloat16(model)
     if (options.precision == 'bfloat16') != bfloat16 and 'precision' in options.given_names:
         raise OptionError('precision', f'got {options.precision}, but the model was built with another precision')
-    options.precision = 'bfloat16' if bfloat16 else 'float32'
+    options = options.changed(precision='bfloat16' if bfloat16 else 'float32')
     if bfloat16 and isinstance(options, OnPolicyOptions) and has_plan(model):
         # the network would act in float32, and the update would mistake the difference for a change of the policy
         raise OptionError('precision', 'got bfloat16, expected float32 for a policy without convolutions')
     if getattr(model, 'optimizer', None) is None:
-        return None
+        return options, None
     for name in ('optimizer', 'weight_decay', 'opt_epsilon', 'beta1', 'beta2'):
         if name in options.given_names:
             got = getattr(options, name)
             raise OptionError(name, f'got {got} with a model that is compiled with its own optimizer')
     if 'lr' in options.given_names:
-        return None
-    options.lr = float(model.optimizer.learning_rate)
-    return options.lr
+        return options, None
+    rate = float(model.optimizer.learning_rate)
+    return options.changed(lr=rate), rate
 
 
 class GradientStep:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from xagents.options.declaration import (
     Options,
@@ -19,7 +19,7 @@ from xagents.options.declaration import (
     tuned_fraction,
     weight,
 )
-from xagents.options.errors import OptionError, requires
+from xagents.options.rules import Rule, Rules, needs
 
 OPTIMIZERS = ('adam', 'rmsprop', 'adamw', 'muon')
 WITH_WEIGHT_DECAY = ('adamw', 'muon')
@@ -69,29 +69,24 @@ class AgentOptions(Options):
         None, 'seed of all random generators; by default it is drawn, and printed', at_least=0, at_most=2**32 - 1
     )
 
-    def check(self) -> None:
-        """Check that the optimizer uses the weight decay."""
-        super().check()
-        default = type(self).__dataclass_fields__['weight_decay'].default
-        # the optimizer of a team is None if each policy has its own
-        if self.optimizer not in (None, *WITH_WEIGHT_DECAY) and self.weight_decay != default:
-            raise requires('weight_decay', self.weight_decay, f'--optimizer {" or ".join(WITH_WEIGHT_DECAY)}')
+    rules: ClassVar[Rules] = (
+        needs(
+            'weight_decay',
+            f'--optimizer {" or ".join(WITH_WEIGHT_DECAY)}',
+            lambda o: o.optimizer in (None, *WITH_WEIGHT_DECAY),  # None: each policy of a team has its own
+        ),
+    )
 
-    def check_only_with(self, switch: str, *names: str) -> None:
-        """Check that options which require a switch have their defaults if the switch is off."""
-        self.check_only_if(getattr(self, switch), f'--{switch}', *names)
-
-    def check_only_if(self, condition: Any, flag: str, *names: str) -> None:
-        """Check that options which require `flag` have their defaults if `condition` is false."""
-        for name in names:
-            value = getattr(self, name)
-            if not condition and value != type(self).__dataclass_fields__[name].default:
-                raise requires(name, value, flag)
-
-    def draw_seed(self) -> int:
-        """Return the seed; draw one if none was given."""
+    def complete(self) -> None:
+        """Draw a seed if none was given."""
+        super().complete()
         if self.seed is None:
             self.seed = secrets.randbits(32)
+
+    @property
+    def drawn_seed(self) -> int:
+        """The seed of resolved options, which is drawn if none was given."""
+        assert self.seed is not None
         return self.seed
 
 
@@ -129,18 +124,29 @@ class SDEOptions(AgentOptions):
     )
     sde_expln: bool = choice(False, 'gSDE: let standard deviations above 1 grow logarithmically, not exponentially')
 
-    def check(self) -> None:
-        """Check the options that require state-dependent exploration."""
-        super().check()
-        if self.sde_sample_frequency == 0:
-            raise OptionError('sde_sample_frequency', 'got 0, expected -1 (once a rollout) or a whole number from 1')
-        self.check_only_with('sde', 'sde_sample_frequency', 'sde_expln')
+    rules: ClassVar[Rules] = (
+        Rule(
+            'sde_sample_frequency',
+            lambda o: o.sde_sample_frequency == 0,
+            'got 0, expected -1 (once a rollout) or a whole number from 1',
+        ),
+        *(needs(name, '--sde', lambda o: o.sde) for name in ('sde_sample_frequency', 'sde_expln')),
+    )
 
     def noise_repeat(self, n_steps: int) -> int:
         """Return the number of steps with the same noise in rollouts of `n_steps`."""
         if not self.sde:
             return 1
         return n_steps if self.sde_sample_frequency == -1 else self.sde_sample_frequency
+
+
+def at_most_capacity(name: str) -> Rule:
+    """Return the rule that a size does not exceed the capacity of the buffer."""
+    return Rule(
+        name,
+        lambda o: getattr(o, name) is not None and getattr(o, name) > o.buffer_max_size,
+        f'got {{o.{name}}}, expected at most the {{o.buffer_max_size}} of --buffer-max-size',
+    )
 
 
 @dataclasses.dataclass
@@ -158,16 +164,7 @@ class ReplayOptions(AgentOptions):
         aliases=('learning_starts',),
     )
 
-    def check(self) -> None:
-        """Check the sizes against each other."""
-        super().check()
-        self.check_size('buffer_initial_size')
-
-    def check_size(self, name: str) -> None:
-        """Check that a size does not exceed the capacity of the buffer."""
-        value, most = getattr(self, name), self.buffer_max_size
-        if value is not None and value > most:
-            raise OptionError(name, f'got {value}, expected at most the {most} of --buffer-max-size')
+    rules: ClassVar[Rules] = (at_most_capacity('buffer_initial_size'),)
 
 
 @dataclasses.dataclass
@@ -211,18 +208,18 @@ class OffPolicyOptions(ReplayOptions):
     )
     her_ratio: float = fraction(0.8, 'share of samples with a new goal; larger values use fewer original goals')
 
-    def check(self) -> None:
-        """Check the options against each other."""
-        super().check()
-        self.check_size('buffer_batch_size')
-        self._check_hindsight()
-        if self.gradient_steps == 0:
-            raise OptionError('gradient_steps', 'got 0, expected -1 (as many as steps taken) or a whole number from 1')
-
-    def _check_hindsight(self) -> None:
-        """Check the options that exclude hindsight and the options that require it."""
-        if self.her and self.n_step > 1:
-            raise OptionError('n_step', f'got {self.n_step} with --her, expected 1')
-        if self.her and getattr(self, 'prioritized', False):
-            raise OptionError('prioritized', 'got true with --her, which samples uniformly')
-        self.check_only_with('her', 'her_strategy', 'her_ratio')
+    rules: ClassVar[Rules] = (
+        at_most_capacity('buffer_batch_size'),
+        Rule('n_step', lambda o: o.her and o.n_step > 1, 'got {o.n_step} with --her, expected 1'),
+        Rule(
+            'prioritized',
+            lambda o: o.her and getattr(o, 'prioritized', False),
+            'got true with --her, which samples uniformly',
+        ),
+        *(needs(name, '--her', lambda o: o.her) for name in ('her_strategy', 'her_ratio')),
+        Rule(
+            'gradient_steps',
+            lambda o: o.gradient_steps == 0,
+            'got 0, expected -1 (as many as steps taken) or a whole number from 1',
+        ),
+    )

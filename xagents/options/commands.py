@@ -4,15 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from xagents.options.declaration import Options, count, dataset_name, file, folder, fraction, named, option, path
-from xagents.options.errors import OptionError, requires
+from xagents.options.rules import Rule, Rules, is_given, needs
 
 # options of `tune` that apply to trials and not to a population
 TRIAL_ONLY_OPTIONS = (
     *('n_trials', 'timeout', 'study', 'storage', 'trial_seeds'),
     *('sampler', 'pruner', 'warmup_trials', 'weights'),
 )
+
+
+def _only_of_trials(name: str) -> Rule:
+    problem = 'applies to trials, and cannot be used with --population'
+    return Rule(name, lambda o: o.population and is_given(o, name), problem)
 
 
 @dataclasses.dataclass
@@ -94,22 +100,28 @@ class TuneOptions(Options):
         0.25, 'population: probability that a copied setting is sampled anew from its range; larger values explore more'
     )
 
-    def check(self) -> None:
-        """Check the options that require a population and the options that exclude it."""
-        if self.population is None:
-            for name in ('exploit_steps', 'exploit', 'perturb', 'resample'):
-                if name in self.given_names:
-                    raise requires(name, getattr(self, name), '--population')
-            return
-        for name in TRIAL_ONLY_OPTIONS:
-            if name in self.given_names:
-                raise OptionError(name, 'applies to trials, and cannot be used with --population')
-        if self.out is None:
-            raise OptionError('out', 'got nothing with --population, expected the directory of the population')
-        self.exploit_steps = self.exploit_steps or max(self.trial_steps // 20, 1)
-        if self.exploit_steps > self.trial_steps:
-            got = f'got {self.exploit_steps}, expected at most --trial-steps, {self.trial_steps}'
-            raise OptionError('exploit_steps', got)
+    rules: ClassVar[Rules] = (
+        *(
+            needs(name, '--population', lambda o: o.population, is_given)
+            for name in ('exploit_steps', 'exploit', 'perturb', 'resample')
+        ),
+        *map(_only_of_trials, TRIAL_ONLY_OPTIONS),
+        Rule(
+            'out',
+            lambda o: o.population and o.out is None,
+            'got nothing with --population, expected the directory of the population',
+        ),
+        Rule(
+            'exploit_steps',
+            lambda o: o.population and o.exploit_steps > o.trial_steps,
+            'got {o.exploit_steps}, expected at most --trial-steps, {o.trial_steps}',
+        ),
+    )
+
+    def complete(self) -> None:
+        """Set the default length of the rounds of a population."""
+        if self.population is not None:
+            self.exploit_steps = self.exploit_steps or max(self.trial_steps // 20, 1)
 
 
 @dataclasses.dataclass

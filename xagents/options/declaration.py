@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.options.foreign_names import option_hint
+from xagents.options.rules import Rule, Rules
 
 SearchType = Literal['int', 'log_uniform', 'categorical']
 # the bounds that a number may have, and the comparison that is true when a value violates the bound
@@ -307,10 +308,14 @@ class Options:
     Attributes:
         given_names: names of the options that were given; the others have their defaults.
         ranges: search space of `xagents tune --search`: two bounds or several choices, by the name of the option.
+        rules: combinations of these options that are refused, in addition to those of base classes.
+
+    Options from `resolve` are frozen: `changed` returns a copy with other values.
     """
 
     given_names: frozenset[str] = frozenset()
     ranges: typing.ClassVar[Mapping[str, tuple]] = {}
+    rules: typing.ClassVar[Rules] = ()
 
     @classmethod
     def resolve(cls, given: Mapping[str, Any] | None = None) -> typing.Self:
@@ -328,16 +333,38 @@ class Options:
                 raise OptionError(name, f'cannot be used with {known[other].flag}, expected one of the two')
         options = cls(**checked)
         options.given_names = frozenset(checked)
-        options.check()
-        return options
+        options.complete()
+        for rule in cls.all_rules():
+            rule.check(options)
+        return options._freeze()
+
+    @classmethod
+    def all_rules(cls) -> list[Rule]:
+        """Return the rules of this class and its base classes, those of base classes first."""
+        return [rule for base in reversed(cls.__mro__) for rule in vars(base).get('rules', ())]
+
+    def _freeze(self) -> typing.Self:
+        self.__dict__['_is_frozen'] = True
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__dict__.get('_is_frozen'):
+            raise AttributeError(f'{name}: options cannot change, use changed({name}=…), which returns a copy')
+        super().__setattr__(name, value)
+
+    def changed(self, **values: Any) -> typing.Self:
+        """Return a copy with other values, which are not checked."""
+        copied = dataclasses.replace(self, **values)  # type: ignore[type-var]
+        copied.given_names = self.given_names
+        return copied._freeze()
 
     @classmethod
     def ignored_options(cls) -> set[str]:
         """Return the names of options without effect, which are accepted because related agents have them."""
         return {name for name, option in declared_options(cls).items() if option.ignored}
 
-    def check(self) -> None:
-        """Raise OptionError if options exclude each other."""
+    def complete(self) -> None:
+        """Set options whose defaults depend on other ones, before the rules are checked."""
 
     def asdict(self) -> dict[str, Any]:
         """Return the options as a flat dict."""

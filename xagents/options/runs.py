@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from typing import ClassVar
 
 from xagents.options.declaration import Options, count, dataset_name, file, folder, named, option, path, steps
-from xagents.options.errors import OptionError, requires
+from xagents.options.rules import Rule, Rules, excluded, needs
 
 # value of `run_dir` with which nothing is saved
 NO_RUN_DIR = 'none'
+# options of files that exist only in a run directory
+IN_RUN_DIR = ('checkpoint_frequency', 'keep', 'video_frequency')
+# value of `cluster` for this machine, the default
+HERE = 'here'
 # problem of an agent that learns only from data sets; the field is its id
 NO_DATASET = 'got nothing: {} learns only from a data set, xagents datasets lists them'
 
@@ -143,6 +148,11 @@ class ClusterOptions(Options):
     cluster_key: str | None = file('file of the key of --cluster; by default, one is created in the run directory')
 
 
+def is_elsewhere(options: ClusterOptions, name: str = 'cluster') -> bool:
+    """Return whether explorers do not run on this machine."""
+    return options.cluster not in (None, HERE)
+
+
 @dataclasses.dataclass
 class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions, RunControlOptions):
     """All options of a run, for `fit`, `train_iter` and `make`, and for the constructors of 1.0.
@@ -156,30 +166,35 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
         metavar='NAME',
     )
 
-    def check(self) -> None:
-        """Check the options against each other."""
+    rules: ClassVar[Rules] = (
+        *(
+            needs(name, '--run-dir', lambda o: o.run_dir)
+            for name in ('checkpoint_frequency', 'keep', 'video_frequency')
+        ),
+        needs('keep', '--checkpoint-frequency', lambda o: o.checkpoint_frequency),
+        needs('eval_async', '--eval-frequency', lambda o: o.eval_frequency or o.dataset),
+        needs('eval_delay', '--eval-async', lambda o: o.eval_async),
+        needs('download', '--dataset or --fill-from', lambda o: o.dataset or o.fill_from),
+        *excluded(
+            ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster'),
+            'with --dataset, which replaces collecting',
+            lambda o: o.dataset,
+        ),
+        needs('max_lag', '--explorers', lambda o: o.explorers),
+        Rule('max_lag', lambda o: o.max_lag and o.overlap, 'got {o.max_lag} with --overlap, expected one of the two'),
+        needs('cluster_key', '--cluster', lambda o: o.cluster),
+        needs('cluster', '--explorers, or several runs', lambda o: o.explorers, is_elsewhere),
+        Rule(
+            'record_dataset',
+            lambda o: o.record_dataset and o.explorers,
+            'got {o.record_dataset} with --explorers, expected environments in this process',
+        ),
+    )
+
+    def complete(self) -> None:
+        """Replace the word for no run directory."""
         if self.run_dir == NO_RUN_DIR:
             self.run_dir = None
-        for name in ('checkpoint_frequency', 'keep', 'video_frequency'):
-            if getattr(self, name) is not None and self.run_dir is None:
-                raise requires(name, getattr(self, name), '--run-dir')
-        if self.keep is not None and self.checkpoint_frequency is None:
-            raise requires('keep', self.keep, '--checkpoint-frequency')
-        if self.eval_async and self.eval_frequency is None and self.dataset is None:
-            raise requires('eval_async', self.eval_async, '--eval-frequency')
-        if self.eval_delay is not None and not self.eval_async:
-            raise requires('eval_delay', self.eval_delay, '--eval-async')
-        if self.download and self.dataset is None and self.fill_from is None:
-            raise requires('download', self.download, '--dataset or --fill-from')
-        if self.dataset is not None:
-            self._check_nothing_collected()
-
-    def _check_nothing_collected(self) -> None:
-        """Check that no option of collecting is given with a data set, which replaces collecting."""
-        for name in ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster'):
-            if value := getattr(self, name):
-                got = 'cannot be used' if value is True else f'got {value}'
-                raise OptionError(name, f'{got} with --dataset, which replaces collecting')
 
     def path_in_run_dir(self, name: str) -> str | None:
         """Return the path of a file or directory within the run directory, or None without a run directory."""

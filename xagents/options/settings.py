@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from xagents.options import runs
@@ -39,9 +39,9 @@ def options_in_groups(agent: type[AgentOptions], *groups: str) -> dict[str, Opti
     return {name: option for group in names for name, option in declared_options(of[group]).items()}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Settings:
-    """Every option of an agent and its run.
+    """Every option of an agent and its run. They are resolved and checked once, and do not change.
 
     Attributes:
         environment: options of the environments; `env` may be an id, a function that makes an environment, or
@@ -58,7 +58,13 @@ class Settings:
     models: dict[str, Any]
     agent: AgentOptions
     run: RunOptions
-    given_options: dict[str, Any]
+    given_options: Mapping[str, Any]
+
+    def with_environment(self, **options: Any) -> Settings:
+        """Return settings with other options of the environment; None removes a given one."""
+        given = {**self.given_options, **options}
+        given = {name: value for name, value in given.items() if value is not None}
+        return replace(self, environment=self.environment.changed(**options), given_options=given)
 
 
 def resolve_settings(agent: type[AgentOptions], models: Iterable[str], given: Mapping[str, Any], name: str) -> Settings:
@@ -82,7 +88,7 @@ def resolve_settings(agent: type[AgentOptions], models: Iterable[str], given: Ma
     env = given.get('env')
     text = env is None or isinstance(env, str)  # False for ready-made environments
     environment = _resolve_group(EnvironmentOptions, {n: v for n, v in given.items() if text or n != 'env'})
-    environment.env = env
+    environment = environment.changed(env=env)
     agent_options = _resolve_group(agent, {n: v for n, v in given.items() if n not in files})
     run = _resolve_group(RunOptions, given)
     return Settings(environment, network, files, agent_options, run, given)
@@ -97,7 +103,7 @@ class AgentSettings(NamedTuple):
 
 
 def resolve_agent_options(name: str, agent: type[AgentOptions], given: dict[str, Any]) -> AgentSettings:
-    """Return the options of an agent's constructor; draw a seed if none is given.
+    """Return the options of an agent's constructor.
 
     Args:
         name: name of the agent's class in messages.
@@ -114,7 +120,6 @@ def resolve_agent_options(name: str, agent: type[AgentOptions], given: dict[str,
     else:
         options, run = settings.agent, settings.run
     messages = []
-    options.draw_seed()
     if ignored := [o.flag for n, o in declared_options(agent).items() if n in options.given_names and o.ignored]:
         messages.append(f'Warning: without effect on {name}: {", ".join(ignored)}')
     return AgentSettings(options, run, messages)

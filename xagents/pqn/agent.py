@@ -42,7 +42,7 @@ class PQN(OnPolicy):
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
         self._check_model(model, [self.n_actions])
-        rate = adopt_model_optimizer(model, self.options)
+        self.options, rate = adopt_model_optimizer(model, self.options)
         self.model, self.critic, self.output_models = model, model, [model]
         self.step = GradientStep(model, self.traced_options, True, rate)
         self.actor = self.make_actor(0)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from xagents.options.errors import OptionError, error_line, format_value
+from xagents.options.runs import HERE
 from xagents.processes.child_process import (
     ChildProcess,
     ManagedProcess,
@@ -24,8 +25,6 @@ from xagents.processes.child_process import (
     importable_paths,
 )
 
-# value of --cluster for this machine, the default
-HERE = 'here'
 # exit code of a process whose machine was lost
 MACHINE_LOST = 128
 

@@ -31,12 +31,12 @@ def start(run: Run) -> None:
     options, agent = run.options, run.agent
     ends = options.max_steps, options.log_format, options.display_precision, options.max_time
     run.console = Console(options.quiet, *ends)
-    facts = {'agent': agent.id, 'env': agent.envs.id, 'seed': agent.options.seed, 'options': settings(run)}
+    facts = {'agent': agent.id, 'env': agent.envs.id, 'seed': agent.options.drawn_seed, 'options': settings(run)}
     run.console.start(facts)
     if run.console.as_json:
         return
     n_envs = agent.envs.n_envs // agent.envs.agents_per_env
-    lines = header_lines(agent.id, agent.envs.id, n_envs, agent.options.draw_seed(), options)
+    lines = header_lines(agent.id, agent.envs.id, n_envs, agent.options.drawn_seed, options)
     lines = [*([] if run.command else lines), *space_lines(agent.envs)]
     for line in lines if run.command or run.is_first else []:
         run.console.print_line(line)

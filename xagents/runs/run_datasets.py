@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -18,8 +17,7 @@ from xagents.datasets.recorder import DatasetRecorder
 from xagents.datasets.writing import check_keys
 from xagents.logs.console import format_number
 from xagents.options.errors import OptionError
-from xagents.options.runs import NO_DATASET, RunOptions
-from xagents.registry.agents import BUILTIN_AGENTS
+from xagents.options.runs import RunOptions
 from xagents.runs.record_dataset import dataset_writer, weights_version
 from xagents.runs.run import Run
 from xagents.system.memory import check_memory
@@ -32,9 +30,7 @@ def with_default_evaluation(agent: LearningAgent, options: RunOptions) -> RunOpt
     """Return the options of a run, with evaluation enabled if it learns from a data set and can create environments."""
     if options.dataset is None or options.eval_frequency is not None or not agent.envs.can_recreate:
         return options
-    options = copy.copy(options)
-    options.eval_frequency = min(EVAL_FREQUENCY, options.max_steps or EVAL_FREQUENCY)
-    return options
+    return options.changed(eval_frequency=min(EVAL_FREQUENCY, options.max_steps or EVAL_FREQUENCY))
 
 
 def check_datasets(run: Run) -> None:
@@ -43,30 +39,13 @@ def check_datasets(run: Run) -> None:
     Raises:
         OptionError: if the agent, the environments or the machine do not support an option.
     """
-    agent, options = run.agent, run.options
-    admitted = agent.options.datasets
-    if options.dataset is None and admitted == 'only':
-        raise OptionError('dataset', NO_DATASET.format(agent.id))
-    if options.dataset is not None and admitted == 'never':
-        problem = f'got {options.dataset}, but {agent.id} learns only from rollouts of its present policy'
-        raise OptionError('dataset', f'{problem}; expected one of {_agent_ids("also", "only")}')
-    if options.fill_from is not None and admitted != 'also':
-        problem = f'got {options.fill_from}, but {agent.id} has no replay buffer; expected one of {_agent_ids("also")}'
-        raise OptionError('fill_from', problem)
-    if options.record_dataset is not None:
+    if run.options.record_dataset is not None:
         _check_recording(run)
 
 
-def _agent_ids(*learning: str) -> str:
-    """Return the ids of the built-in agents whose use of data sets is one of `learning`, separated by commas."""
-    return ', '.join(id for id, entry in BUILTIN_AGENTS.items() if entry.options.datasets in learning)
-
-
 def _check_recording(run: Run) -> None:
-    options, name = run.options, run.options.record_dataset
+    name = run.options.record_dataset
     assert name is not None
-    if options.explorers is not None:
-        raise OptionError('record_dataset', f'got {name} with --explorers, expected environments in this process')
     minari_module('serialization', 'record_dataset')  # or OptionError
     check_keys('record_dataset', run.agent.envs.encoder.raw_space)
     if _previous_recording(run) is None:

@@ -19,7 +19,7 @@ from xagents.explorers.local_launcher import MAX_LOCAL_MESSAGE_BYTES
 from xagents.explorers.versions import versions
 from xagents.explorers.worker_pool import WorkerPool
 from xagents.networks.plan import NetworkPlan
-from xagents.options.errors import OptionError, requires
+from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.runs.run import Run
 
@@ -33,35 +33,9 @@ def check_explorers(agent: LearningAgent, options: RunOptions) -> None:
     Raises:
         OptionError: if an option about explorers does not fit the agent, the environments or another option.
     """
-    n_explorers = options.explorers
     check_cluster(options)
-    _check_lag(agent, options)
-    if n_explorers is None:
-        return
-    envs = agent.envs
-    n_envs = envs.n_envs // envs.agents_per_env
-    if n_explorers > n_envs:
-        raise OptionError('explorers', f'got {n_explorers}, expected at most the {n_envs} of --n-envs')
-    if not envs.can_snapshot_each:
-        expected = "expected an environment's name, with vector='sync'"
-        raise OptionError('explorers', f'{envs.id} is one vector of environments, {expected}')
-    worker_spec(agent)
-
-
-def _check_lag(agent: LearningAgent, options: RunOptions) -> None:
-    """Check that an agent can learn from rollouts that explorers have collected with older weights."""
-    lag, n_explorers, n_envs = options.max_lag, options.explorers, agent.envs.n_envs // agent.envs.agents_per_env
-    if lag is None:
-        return
-    if n_explorers is None:
-        raise requires('max_lag', lag, '--explorers')
-    if options.overlap:
-        raise OptionError('max_lag', f'got {lag} with --overlap, expected one of the two')
-    if reason := agent.traits.no_overlap_reason:
-        raise OptionError('max_lag', f'{type(agent).__name__} {reason}')
-    if n_envs % n_explorers:
-        admitted = ', '.join(str(n) for n in range(1, n_envs + 1) if not n_envs % n)
-        raise OptionError('max_lag', f'got {n_explorers} explorers, expected {admitted} for {n_envs} environments')
+    if options.explorers is not None:
+        worker_spec(agent)
 
 
 def worker_spec(agent: LearningAgent) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.pipeline.recipe import Recipe
 from xagents.runs import reporting, saving
+from xagents.runs.rules import RUN_RULES
 from xagents.runs.run import Run
 from xagents.runs.run_datasets import check_datasets, prepare_datasets, record_episodes, with_default_evaluation
 from xagents.runs.run_workers import check_explorers, collect_with_explorers
@@ -87,6 +88,8 @@ def save(agent: LearningAgent, options: RunOptions, folder: str | os.PathLike[st
 def _check(run: Run) -> None:
     """Raise OptionError if an option of a run does not fit its agent."""
     agent, options = run.agent, run.options
+    for rule in RUN_RULES:
+        rule.check(run)
     if options.checkpoints:
         models = agent.traits.model_names or [f'model {i + 1}' for i in range(len(agent.output_models))]
         weight_files.check_paths('checkpoints', options.checkpoints, models)
@@ -98,9 +101,6 @@ def _check(run: Run) -> None:
     check_datasets(run)
     check_video(run)
     check_explorers(agent, options)
-    if options.eval_frequency and not agent.envs.can_recreate:
-        problem = f'{agent.envs.id} cannot be created again, expected create_envs with a function'
-        raise OptionError('eval_frequency', problem)
     check_async_evaluation(agent, options)
     for value in agent.schedules().values():
         if value.needs_length() and not value.optional and run.schedule_steps is None:

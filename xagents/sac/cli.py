@@ -8,7 +8,7 @@ from typing import ClassVar
 from xagents.ddpg.cli import DDPGOptions
 from xagents.options.agents import OffPolicyOptions, OnPolicyOptions, SDEOptions
 from xagents.options.declaration import changed, option
-from xagents.options.errors import OptionError
+from xagents.options.rules import Rule, Rules, needs
 
 INITIAL_SIZE = 1_000
 
@@ -59,12 +59,17 @@ class SACOptions(SDEOptions, OffPolicyOptions):
         help='gSDE: initial log standard deviation of the noise for each feature; larger values explore more',
     )
 
-    def check(self) -> None:
-        """Check the options against each other; a small buffer shortens the default of `buffer_initial_size`."""
+    rules: ClassVar[Rules] = (
+        needs('log_std_init', '--sde', lambda o: o.sde),
+        Rule(
+            'target_entropy',
+            lambda o: o.entropy_coef is not None and o.target_entropy is not None,
+            'got {o.target_entropy:g} with a fixed temperature, expected --entropy-coef auto',
+        ),
+    )
+
+    def complete(self) -> None:
+        """Shorten the default of `buffer_initial_size` for a small buffer."""
+        super().complete()
         if 'buffer_initial_size' not in self.given_names:
             self.buffer_initial_size = min(INITIAL_SIZE, self.buffer_max_size)
-        super().check()
-        self.check_only_with('sde', 'log_std_init')
-        if self.entropy_coef is not None and self.target_entropy is not None:
-            got = f'got {self.target_entropy:g} with a fixed temperature'
-            raise OptionError('target_entropy', f'{got}, expected --entropy-coef auto')

@@ -23,12 +23,8 @@ from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
 from xagents.pipeline.schedules import Schedule
 from xagents.registry.traits import Traits
-from xagents.runs.run import Run
 from xagents.teams import stages
 from xagents.teams.cli import TeamOptions, policy_seed
-
-# run options that need a single policy
-SINGLE_POLICY_OPTIONS = ('overlap', 'record_dataset', 'checkpoints', 'eval_async')
 
 
 class TeamAgent(BaseAgent):
@@ -152,19 +148,6 @@ class TeamAgent(BaseAgent):
         for member in self.members.values():
             member.refresh()
 
-    def begin(self, command: str = '', **options: Any) -> Run:
-        """Return a run; see `BaseAgent.begin`.
-
-        Raises:
-            OptionError: also if an option needs a single policy.
-        """
-        for name in SINGLE_POLICY_OPTIONS:
-            value = options.get(name, getattr(self.defaults, name))
-            if value:
-                shown = ' '.join(value) if isinstance(value, list) else str(value).lower()
-                raise OptionError(name, f'got {shown}, but several policies learn here; expected runs of one policy')
-        return super().begin(command, **options)
-
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """Play whole episodes; see `BaseAgent.evaluate`."""
         self.apply_map()
@@ -217,7 +200,8 @@ class TeamAgent(BaseAgent):
             if self.envs.groups[name] is not member.envs:
                 self.members[name] = self._reassigned(name, member)
         policies = self.options.policies or {}
-        self.options.policies = {n: {**policy, 'agents': list(policy_mapping[n])} for n, policy in policies.items()}
+        policies = {n: {**policy, 'agents': list(policy_mapping[n])} for n, policy in policies.items()}
+        self.options = self.options.changed(policies=policies)
         self._collect_models()
         assert isinstance(self.streams, TeamRandomStreams)
         self.streams.members = self.members

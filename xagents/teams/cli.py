@@ -45,9 +45,9 @@ class TeamOptions(AgentOptions):
         metavar='NAME=AGENT:AGENTS',
     )
 
-    def check(self) -> None:
+    def complete(self) -> None:
         """Check the policies, and convert each to a dict of `agent`, `agents` and the options of its agent."""
-        super().check()
+        super().complete()
         for name in self.policies or ():
             if not (isinstance(name, str) and name.isidentifier()) or name in RESERVED_NAMES:
                 reserved = ', '.join(RESERVED_NAMES)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.options.declaration import count, option
-from xagents.options.errors import OptionError
+from xagents.options.rules import Rule, Rules
 from xagents.sac.cli import SACOptions
 
 
@@ -29,9 +29,10 @@ class TQCOptions(SACOptions):
         tune='categorical',
     )
 
-    def check(self) -> None:
-        """Check that targets keep a quantile."""
-        super().check()
-        if self.dropped_quantiles >= self.n_quantiles:
-            expected = f'expected less than the {self.n_quantiles} of --n-quantiles'
-            raise OptionError('dropped_quantiles', f'got {self.dropped_quantiles}, {expected}')
+    rules: ClassVar[Rules] = (
+        Rule(
+            'dropped_quantiles',
+            lambda o: o.dropped_quantiles >= o.n_quantiles,
+            'got {o.dropped_quantiles}, expected less than the {o.n_quantiles} of --n-quantiles',
+        ),
+    )

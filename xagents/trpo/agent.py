@@ -62,7 +62,7 @@ class TRPO(OnPolicy):
         self.minibatches = Minibatches(self.options, self.envs.n_envs)
         self._check_models()
         self._sampled = sampled_rows(self.options.n_steps, self.envs.n_envs, self.options.fvp_n_steps)
-        rate = adopt_model_optimizer(critic_model, self.options)
+        self.options, rate = adopt_model_optimizer(critic_model, self.options)
         self.step = GradientStep(critic_model, self.traced_options, rate=rate, name='critic_model')
         self.output_models = [self.actor_model, critic_model]
         self.actor = self.make_actor(0)

@@ -121,7 +121,7 @@ def _agent(task: MemberTask, part_folder: Path) -> contextlib.AbstractContextMan
             copy_run(task.parent, part_folder)
         agent = resume(str(part_folder), **task.settings, max_steps=task.steps, quiet=True)
         if task.seed is not None:
-            agent.options.seed = task.seed
+            agent.options = agent.options.changed(seed=task.seed)
             agent.streams.restart(task.seed)
             agent.collector.observations = None  # start new episodes
         return agent

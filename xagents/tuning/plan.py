@@ -132,7 +132,7 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
         known['weights'], given['weights'] = command['weights'], tune.weights
     if 'dataset' in given:
         given = {**defaults.dataset_environment_options(given), **given}
-        _check_objective(tune)
+        tune = _with_evaluations(tune)
     fixed, ranges = split_searched(given, known)
     fixed_for_members = _fixed_for_members(entry, tune)
     for name in ranges.keys() & fixed_for_members:
@@ -149,7 +149,7 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
         found = default_ranges(entry.options, known, {**fixed, **ranges, **replacements})
         ranges |= {name: r for name, r in found.items() if name not in fixed_for_members}
     if tune.population is not None:
-        _check_members(entry, tune, given, {**fixed, **ranges})
+        tune = _checked_members(entry, tune, given, {**fixed, **ranges})
     if not ranges:
         name = 'search' if tune.population is None else 'population'
         raise OptionError(name, 'nothing is searched: give an option several values, or --search')
@@ -168,8 +168,14 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
 FORBIDDEN_MEMBER_OPTIONS = ('early_stop_patience', 'target_reward', 'max_time', *PATH_OPTIONS, 'log_frequency')
 
 
-def _check_members(entry: Entry, tune: TuneOptions, given: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise OptionError for options that members cannot have, and for rounds shorter than one iteration."""
+def _checked_members(
+    entry: Entry, tune: TuneOptions, given: Mapping[str, Any], settings: Mapping[str, Any]
+) -> TuneOptions:
+    """Return the options of a population, whose rounds have at least one iteration.
+
+    Raises:
+        OptionError: for options that members cannot have, and for shorter rounds.
+    """
     for name in FORBIDDEN_MEMBER_OPTIONS:
         if name in given:
             raise OptionError(name, 'is for single runs, and cannot be used with --population')
@@ -180,7 +186,8 @@ def _check_members(entry: Entry, tune: TuneOptions, given: Mapping[str, Any], se
         if 'exploit_steps' in tune.given_names:
             got = f'got {tune.exploit_steps}, expected at least {iteration}, the steps of an iteration'
             raise OptionError('exploit_steps', got)
-        tune.exploit_steps = iteration
+        return tune.changed(exploit_steps=iteration)
+    return tune
 
 
 def _fixed_for_members(entry: Entry, tune: TuneOptions) -> set[str]:
@@ -191,11 +198,11 @@ def _fixed_for_members(entry: Entry, tune: TuneOptions) -> set[str]:
     return defaults.fixed_options(entry, declared_options(entry.options)) | variant
 
 
-def _check_objective(tune: TuneOptions) -> None:
-    """Set the objective to evaluation for trials on a data set, which collect no episodes."""
+def _with_evaluations(tune: TuneOptions) -> TuneOptions:
+    """Return options with evaluations as the objective, for trials on a data set, which collect no episodes."""
     if 'objective' in tune.given_names and tune.objective == 'reward':
         raise OptionError('objective', 'got reward, expected evaluation: training on a --dataset collects no episodes')
-    tune.objective = 'evaluation'
+    return tune.changed(objective='evaluation')
 
 
 def search_page(agent_id: str, given: Mapping[str, Any]) -> str:

@@ -1,0 +1,88 @@
+"""Rules of the settings of an agent: combinations of its network, environment and run that are refused."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from xagents.options.environment import NET_ONLY_OPTIONS
+from xagents.options.errors import requires
+from xagents.options.rules import Rule, Rules
+from xagents.options.settings import Settings
+from xagents.registry.agents import TEAM_ENTRY, Entry
+
+
+class Proposal(NamedTuple):
+    """An agent and its settings, before either exists."""
+
+    entry: Entry
+    settings: Settings
+
+    @property
+    def network(self) -> Any:
+        """The options of networks."""
+        return self.settings.network
+
+    @property
+    def models(self) -> dict[str, Any]:
+        """The given files of networks."""
+        return {name: value for name, value in self.settings.models.items() if value is not None}
+
+    @property
+    def normalisation(self) -> str:
+        """The flag or the agent that normalises the layers of --net; empty if none does."""
+        own = self.network.normalize_layers
+        return f'--normalize-layers {own}' if own else self.entry.id if self.entry.normalise == 'batch' else ''
+
+
+def _net_with_file(p: Proposal) -> str:
+    name, value = next(iter(p.models.items()))
+    return f'got {p.network.net} with --{name.replace("_", "-")} {value}, expected one of the two'
+
+
+def _only_with_net(name: str) -> Rule:
+    return Rule(
+        name,
+        lambda p: getattr(p.network, name) and not p.network.net,
+        lambda p: requires(name, getattr(p.network, name), '--net').problem,
+    )
+
+
+# rules of a `Proposal`
+SETTINGS_RULES: Rules = (
+    Rule(
+        'env_kwargs',
+        lambda p: 'render_mode' in (p.settings.environment.env_kwargs or {}),
+        'got render_mode, expected --render or --video-dir instead',
+    ),
+    Rule(
+        'net',
+        lambda p: p.network.net and not p.entry.networks and p.entry is not TEAM_ENTRY,
+        'got {o.network.net}, but {o.entry.id} has no network',
+    ),
+    Rule('net', lambda p: p.network.net and p.models, _net_with_file),
+    Rule(
+        'shared_network',
+        lambda p: p.network.shared_network and getattr(p.entry.variant, 'option', '') != 'shared_network',
+        '{o.entry.id} has no network with two outputs that could share layers',
+    ),
+    Rule(
+        'shared_network',
+        lambda p: p.network.shared_network and p.models,
+        lambda p: f'cannot be used with {next(iter(p.models.values()))}: the file sets the shared layers',
+    ),
+    Rule(
+        'block',
+        lambda p: p.network.block and p.normalisation,
+        'got {o.network.block}, which has its own normalisation: cannot be used with {o.normalisation}',
+    ),
+    *map(_only_with_net, NET_ONLY_OPTIONS),
+    Rule(
+        'explorers',
+        lambda p: (
+            p.settings.run.explorers is not None
+            and isinstance(p.settings.environment.env, str)
+            and p.settings.run.explorers > p.settings.environment.n_envs
+        ),
+        'got {o.settings.run.explorers}, expected at most the {o.settings.environment.n_envs} of --n-envs',
+    ),
+)
