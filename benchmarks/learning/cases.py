@@ -95,6 +95,13 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     'dqn-lunarlander': ('as published', {'lr_schedule': None}),
+    'sac-lunarlandercontinuous': (
+        'as published',
+        {
+            **{'n_envs': None, 'lr': 7.3e-4, 'lr_schedule': 'linear', 'tau': 0.01, 'net': [400, 300]},
+            **{'train_frequency': 1, 'gradient_steps': 1},
+        },
+    ),
     'trpo-mountaincarcontinuous': (
         'as published',
         {'log_std_init': None, 'n_steps': 2048, 'sde': True, 'sde_sample_frequency': 4},

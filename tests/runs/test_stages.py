@@ -34,7 +34,7 @@ class Stub:
         self.progress = Progress(deque(maxlen=20))
         self.envs = SimpleNamespace(can_recreate=True, id='Stub-v0', n_envs=2, agents=(), agents_per_env=1)
         self.statistics, self.acting_policy = None, SimpleNamespace(network=None, self_contained=False)
-        self.collector = SimpleNamespace(statistics=None, stats=None)
+        self.collector = SimpleNamespace(groups={}, stats=None)
 
     def parts(self):
         return {}
