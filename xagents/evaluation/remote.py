@@ -15,7 +15,6 @@ from xagents.processes.child_process import ONE_THREAD, ManagedProcess
 from xagents.processes.process_pool import ProcessMessage, ProcessPool
 from xagents.system.interruption import Interruption
 
-SECONDS_TO_END = 2.0
 # interval between two checks for an interruption of the run
 POLL_SECONDS = 0.5
 # number of consecutive crashes without a result that ends the run

@@ -167,10 +167,7 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
     )
 
     rules: ClassVar[Rules] = (
-        *(
-            needs(name, '--run-dir', lambda o: o.run_dir)
-            for name in ('checkpoint_frequency', 'keep', 'video_frequency')
-        ),
+        *(needs(name, '--run-dir', lambda o: o.run_dir) for name in IN_RUN_DIR),
         needs('keep', '--checkpoint-frequency', lambda o: o.checkpoint_frequency),
         needs('eval_async', '--eval-frequency', lambda o: o.eval_frequency or o.dataset),
         needs('eval_delay', '--eval-async', lambda o: o.eval_async),
