@@ -223,7 +223,7 @@ def of_pages():
     from xagents.cli import execute
 
     pages = {}
-    lines = [[], *([command] for command in COMMANDS if command != 'presets')]
+    lines = [[], *([command, '--help'] for command in COMMANDS)]
     with_agent = ('train', 'play', 'tune', 'evaluate', 'record', 'export')
     lines += [[command, agent] for command in with_agent for agent in AGENTS]
     for line in lines:
