@@ -62,11 +62,11 @@ def test_a_head_without_a_share_in_the_loss_has_the_gradient_0_or_is_an_error_th
 
 def test_what_a_model_was_compiled_with_stands_in_the_options():
     options, model = AgentOptions(), network([1], 1, plain=False)
-    assert adopt_model_optimizer(model, options) is None and options.lr == AgentOptions().lr
+    assert adopt_model_optimizer(model, options) == (options, None)
     model.compile(keras.optimizers.SGD(0.25))
-    assert adopt_model_optimizer(model, options) == options.lr == 0.25
+    assert adopt_model_optimizer(model, options) == (options.changed(lr=0.25), 0.25)
     given = AgentOptions.resolve({'lr': 0.5})
-    assert adopt_model_optimizer(model, given) is None and given.lr == 0.5, 'what was given counts'
+    assert adopt_model_optimizer(model, given) == (given, None), 'what was given counts'
 
 
 @pytest.mark.parametrize('name, value', [('optimizer', 'muon'), ('beta1', 0.5), ('precision', 'bfloat16')])

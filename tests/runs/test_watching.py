@@ -45,7 +45,7 @@ def objects(capsys):
 
 def test_json_is_one_object_a_line_from_start_to_end(capsys):
     run = run_of(log_format='json', max_steps=100)
-    run.agent.options.seed, run.agent.options.lr = 7, 0.5
+    run.agent.options = run.agent.options.changed(seed=7, lr=0.5)
     reporting.start(run)
     long = 'a line [bold]' + 'x' * 500  # neither wrapped nor taken for markup
     logs = {'mean_reward': math.nan, 'loss/value': np.float32(0.5), 'best_reward': -math.inf, 'event': 1.0}

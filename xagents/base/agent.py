@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 READ_FROM = {name: f'progress.context.{name}' for name in ('steps', 'games', 'mean_reward', 'best_reward')}
 READ_FROM |= {'context': 'progress.context', 'n_envs': 'envs.n_envs'}
 
+NOT_IMPLEMENTED = ' implements neither train_step() nor collect(schedule) and learn(batch, schedule)'
+
 
 class BaseAgent:
     """The base class of algorithms: an agent learns from batches and publishes a policy.
@@ -215,7 +217,7 @@ class BaseAgent:
             batch: the result of `collect` or `replay`, which other stages may have changed.
             schedule: the current values of `schedules()` by name, and `steps`, the number of environment steps so far.
         """
-        raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
+        raise TypeError(type(self).__name__ + NOT_IMPLEMENTED)
 
     def schedules(self) -> dict[str, Schedule]:
         """Return the schedules by name; `collect`, `replay` and `learn` receive their current values."""
@@ -294,7 +296,7 @@ class BaseAgent:
         `schedule` contains the current values of `schedules()` by name.
         """
         if not self._uses_train_step():
-            raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
+            raise TypeError(type(self).__name__ + NOT_IMPLEMENTED)
         self.train_step()
         return {}
 
@@ -451,7 +453,7 @@ class BaseAgent:
         """Check that the agent can learn from data of an older policy."""
         name = type(self).__name__
         if self._uses_train_step():
-            expected = 'expected an agent that implements collect() and learn(batch)'
+            expected = 'expected an agent that implements collect(schedule) and learn(batch, schedule)'
             raise OptionError('overlap', f'{name} collects and learns in train_step(), {expected}')
         if reason := self.traits.no_overlap_reason:
             raise OptionError('overlap', f'{name} {reason}')

@@ -28,7 +28,7 @@ class ForeignAttribute:
 
 
 def check_batch(learn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method `learn(batch)` that refuses the arguments of `learn(total_timesteps)` of Stable-Baselines3.
+    """Return a method `learn` that refuses the arguments of `learn(total_timesteps)` of Stable-Baselines3.
 
     The check runs once in each iteration. The result raises a TypeError that names `fit`.
     """

@@ -10,26 +10,46 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from xagents.registry.traits import Traits
 from xagents.system.values import describe, is_number, sizes_of
 
 Check = Callable[[Any, tuple[Any, ...]], str]
 
 
 # parameters of the methods that a run calls
-PARAMETERS = {'collect': ('schedule',), 'learn': ('batch', 'schedule')}
+PARAMETERS = {'collect': ('schedule',), 'learn': ('batch', 'schedule'), 'replay': ('n_updates', 'schedule')}
+# class attributes that are fields of `traits`
+FORMER_ATTRIBUTES = {
+    **{'NO_OVERLAP_REASON': 'no_overlap_reason', '_NO_BATCH_STATISTICS': 'no_batch_statistics_reason'},
+    **{'raw_rollouts': 'raw_rollouts', 'keeps_outputs': 'keeps_outputs', 'BUFFER_USE': 'buffer_use'},
+    **{'model_names': 'model_names', 'ACTOR_OUTPUTS': 'actor_outputs', 'DISCRETE_AGENTS': 'discrete_agents'},
+    'POLICY_METRICS': 'policy_metrics',
+}
 
 
 def check_parameters(cls: type) -> None:
-    """Check the parameters of the methods that a class defines and a run calls.
+    """Check the traits of a class, and the parameters of the methods that a run calls.
 
     Raises:
-        TypeError: if the parameters of a method are different.
+        TypeError: if a class attribute is a field of the traits, or the parameters of a method are different.
     """
+    for attribute, field in FORMER_ATTRIBUTES.items():
+        if attribute in vars(cls):
+            raise TypeError(f'{cls.__name__}.{attribute}: expected traits = ….traits.changed({field}=…)')
+    if not isinstance(cls.traits, Traits):  # type: ignore[attr-defined]
+        got = type(cls.traits).__name__  # type: ignore[attr-defined]
+        raise TypeError(f'{cls.__name__}.traits: got a {got}, expected ….traits.changed(…)')
     for name, expected in PARAMETERS.items():
-        method = vars(cls).get(name)
-        got = (*inspect.signature(method).parameters,)[1:] if inspect.isfunction(method) else expected
-        if got != expected:
-            problem = f'got the parameters {", ".join(got) or "()"}, expected (self, {", ".join(expected)})'
+        method = getattr(cls, name, None)
+        parameters = [*inspect.signature(method).parameters.values()] if inspect.isfunction(method) else []
+        if len(parameters) < 2 and name == 'replay':  # an agent may sample whole rollouts
+            continue
+        n = len(expected) + 1
+        names = tuple(parameter.name for parameter in parameters[1:n])
+        fits = names == expected and {p.kind for p in parameters[:n]} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        if not fits or any(parameter.default is parameter.empty for parameter in parameters[n:]):
+            shown = ', '.join(map(str, parameters[1:])) or '()'
+            problem = f'got the parameters {shown}, expected (self, {", ".join(expected)})'
             raise TypeError(f"{cls.__name__}.{name}: {problem}: schedule['learning_rate'] is the learning rate")
 
 

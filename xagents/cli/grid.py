@@ -22,7 +22,7 @@ from xagents.config.configuration import read_config_file, to_yaml
 from xagents.factory.defaults import resolve_grid_point
 from xagents.options.declaration import to_flags
 from xagents.options.errors import InputError, OptionError, format_value
-from xagents.processes.launch import check_launch, open_launch
+from xagents.processes.launch import Launch, check_launch, open_launch
 from xagents.reports.runs_page import runs_page
 from xagents.system.file_names import GROUP, LOCK
 from xagents.system.files import atomic_write
@@ -139,6 +139,15 @@ def start_group(group: RunGroup, jobs: int, command: str) -> None:
     words = {name: _command(group, own, {}, jobs) for name, own in runs.items()}
     check_launch(cluster_of(group.options))
     check_new_run_directory(group.folder)
+    with open_launch(cluster_of(group.options), group.options.get('threads')) as launch:
+        result = _start_runs(words, group, runs, jobs, command, launch)
+    _conclude(group.folder, result, jobs, group.options)
+
+
+def _start_runs(
+    words: Mapping[str, list[str]], group: RunGroup, runs: Mapping[str, Any], jobs: int, command: str, launch: Launch
+) -> GridResult:
+    """Write the file of a group, and start its runs; remove new files if every run refuses its input."""
     path = Path(group.folder)
     # the innermost comes first
     made = list(itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
@@ -146,14 +155,14 @@ def start_group(group: RunGroup, jobs: int, command: str) -> None:
     with _group_lock(group.folder):
         check_new_run_directory(group.folder)  # another command may have created it since
         group.write(command)
-        result = _run_all(words, group, runs, {}, jobs)
+        result = _run_all(words, group, runs, {}, jobs, launch)
         if result.refused:
             for name in (GROUP, LOCK):
                 (path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # other programs may have written files there
                 for folder in made:
                     folder.rmdir()
-    _conclude(group.folder, result, jobs, group.options)
+    return result
 
 
 def resume_group(group: RunGroup, given: Mapping[str, Any], jobs: int) -> None:
@@ -176,7 +185,10 @@ def resume_group(group: RunGroup, given: Mapping[str, Any], jobs: int) -> None:
             for name, own in runs.items()
             if not is_run(own['run_dir']) or _should_resume(name, own['run_dir'], given, options)
         }
-        result = _run_all(words, group, runs, given, jobs) if words else None
+        result = None
+        if words:
+            with open_launch(cluster_of(options), options.get('threads')) as launch:
+                result = _run_all(words, group, runs, given, jobs, launch)
     if result is None:
         line = f'No run of {group.folder} can be resumed; finished runs can, with a larger --max-steps'
         return _say(line, options)
@@ -198,15 +210,15 @@ def _run_all(
     runs: Mapping[str, Mapping[str, Any]],
     given: Mapping[str, Any],
     jobs: int,
+    launch: Launch,
 ) -> GridResult:
-    """Run the commands of a group where `--cluster` says; see `run_all`."""
+    """Run the commands of a group; see `run_all`."""
     options = {**group.options, **given}
 
     def resume_command(name: str) -> list[str]:
         return _command(group, runs[name], given, jobs)
 
-    with open_launch(cluster_of(options), options.get('threads')) as launch:
-        return run_all(words, jobs, resume_command, bool(options.get('quiet')), _as_json(options), launch)
+    return run_all(words, jobs, resume_command, bool(options.get('quiet')), _as_json(options), launch)
 
 
 @contextlib.contextmanager
@@ -254,6 +266,7 @@ def _conclude(folder: str, result: GridResult, jobs: int, options: Mapping[str, 
             print(runs_page([folder], _as_json(options)), flush=True)
     if result.signal is not None:
         command = f'xagents train --resume {shlex.quote(folder)}' + (f' --grid-jobs {jobs}' if jobs > 1 else '')
+        command += f' --cluster {cluster}' if (cluster := cluster_of(options)) else ''
         finished, runs = list(result.codes.values()).count(0), len(result.codes) + len(result.not_started)
         _say(f'Interrupted; {finished} of {runs} runs ended by themselves. To resume: {command}', options)
         exit_by_signal(result.signal)

@@ -20,6 +20,7 @@ from xagents.logs.console import format_number
 from xagents.options.declaration import declared_options
 from xagents.options.errors import GivenOptions, OptionError, as_input_errors, format_value
 from xagents.options.runs import SessionOptions, TrainOptions
+from xagents.processes.launch import check_launch
 from xagents.registry.agents import find_agent
 from xagents.runs import training
 from xagents.runs.header import header_lines
@@ -70,6 +71,7 @@ def _start(agent_id: str, resolved: ResolvedOptions, plans: list[AgentPlan], fol
             print(message, flush=True)
     if resolved.grid:
         assert folder is not None
+        check_launch(grid.cluster_of(options))
         if not options.get('quiet') and options.get('log_format') != 'json':
             print(f'Run directories: {folder}/…', flush=True)
         return grid.start_group(grid.RunGroup(folder, agent_id, options, resolved.grid), jobs, line)

@@ -63,6 +63,8 @@ class Collector:
     @property
     def group(self) -> ActingGroup:
         """The group of a single policy."""
+        if ONLY not in self.groups:
+            raise TypeError(f'several policies collect here: use collect_groups and groups, {", ".join(self.groups)}')
         return self.groups[ONLY]
 
     @property
@@ -103,6 +105,7 @@ class Collector:
             NotFiniteError: if an observation or reward is not finite; the next call begins new episodes.
             RunInterrupted: if the run is stopped while it waits for explorers.
         """
+        assert self.group
         return self.collect_groups(n_steps, {ONLY: schedule or {}})[ONLY]
 
     def collect_groups(self, n_steps: int, schedules: Mapping[str, Mapping[str, Any]]) -> dict[str, Rollout]:

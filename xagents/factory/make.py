@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -197,7 +196,7 @@ class AgentPlan:
 
         def remake(name: str, part: Envs) -> Any:
             entry, own = members[name]
-            return make_agent(entry, part, copy.deepcopy(own), agent.members[name].origin.networks)
+            return make_agent(entry, part, own, agent.members[name].origin.networks)
 
         agent = self.entry.agent(envs, made, remake, settings=settings)
         networks = [text for member in made.values() for text in member.origin.networks]

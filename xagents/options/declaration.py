@@ -317,6 +317,11 @@ class Options:
     ranges: typing.ClassVar[Mapping[str, tuple]] = {}
     rules: typing.ClassVar[Rules] = ()
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if 'check' in vars(cls):
+            raise TypeError(f'{cls.__name__}.check: got a method, expected rules (see xagents.options.rules)')
+
     @classmethod
     def resolve(cls, given: Mapping[str, Any] | None = None) -> typing.Self:
         """Return checked options; options that are not given have their defaults.

@@ -17,7 +17,8 @@ from typing import IO, Any
 
 # seconds to wait for the last lines of a process that has ended
 SECONDS_TO_DRAIN = 2.0
-# longest line of other output that is kept
+# longest message, and longest line of other output that is kept; longer lines are divided
+MAX_MESSAGE_LENGTH = 2**20
 MAX_LINE_LENGTH = 2000
 # one thread per process: the number of processes sets the number of busy processors
 ONE_THREAD = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1', 'MKL_NUM_THREADS': '1'}
@@ -124,7 +125,7 @@ class ChildProcess(ManagedProcess):
 
     def _listen(self, output: OutputHandler) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
+        while line := self._process.stdout.readline(MAX_MESSAGE_LENGTH):
             if self._keeps_lines:
                 self._keep(line)
             output((self, line.rstrip('\r\n')))

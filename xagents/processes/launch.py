@@ -12,6 +12,7 @@ import os
 import queue
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -83,7 +84,9 @@ def ray_cluster(cluster: str) -> Iterator[Any]:
     began = not ray.is_initialized()
     try:
         if began:
-            ray.init(None if cluster == 'ray' else cluster, **quiet)
+            with warnings.catch_warnings():
+                warnings.simplefilter('ignore')
+                ray.init(None if cluster == 'ray' else cluster, **quiet)
     except Exception as error:  # Ray can raise any exception
         raise OptionError('cluster', f'got {cluster}, cannot connect to Ray ({error_line(error)})') from error
     try:

@@ -38,4 +38,7 @@ class Traits:
 
     def changed(self, **fields: Any) -> Traits:
         """Return a copy with other values of some fields."""
+        known = self.__dataclass_fields__
+        if unknown := next((name for name in fields if name not in known), None):
+            raise TypeError(f'traits: got {unknown}, expected one of {", ".join(known)}')
         return replace(self, **fields)

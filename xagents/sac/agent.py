@@ -50,13 +50,13 @@ class SAC(ReplayedActorCritic):
 
     def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
         """Set the networks and the temperature; see `ReplayedActorCritic`."""
-        self.temperature = Temperature(self.traced_options, self.target_entropy())
         if self.options.sde:
             self._check_noise_repeat()
             # the standard deviation is that of the state-dependent noise instead of an output of the network
             mean = keras.Model(actor.input, actor.outputs[:1])
             actor = with_state_dependent_std(mean, self.options.log_std_init, self.options.sde_expln)
         super().set_networks(actor, critics, *others)
+        self.temperature = Temperature(self.traced_options, self.target_entropy())
 
     def _check_noise_repeat(self) -> None:
         """Check that rollouts are as long as state-dependent noise should be kept; report noise that is not kept."""

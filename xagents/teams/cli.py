@@ -16,7 +16,7 @@ from xagents.options.errors import OptionError, format_value
 
 POLICY_FORMAT = 'expected NAME=AGENT:AGENTS, as in hunter=ppo:adversary_*'
 # prefixes of other metrics and of other arrays in checkpoints
-RESERVED_NAMES: tuple[str, ...] = ('environments', 'evaluate', 'evaluations', 'in_flight', 'loss')
+RESERVED_NAMES: tuple[str, ...] = ('environments', 'env_state', 'evaluate', 'evaluations', 'in_flight', 'loss')
 RESERVED_NAMES += ('replay', 'reward', 'seconds', 'stats', 'weights')
 # keys of a policy, in addition to the options of its agent
 POLICY_KEYS = ('agent', 'agents')
