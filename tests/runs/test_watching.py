@@ -120,6 +120,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch):
     assert not Console(quiet=False).has_bar
 
 
+@pytest.mark.usefixtures('small_agents')
 @pytest.mark.parametrize('sampled', [True, False])
 def test_a_run_ends_with_at_most_eight_lines(sampled, monkeypatch, tmp_path, capsys):
     """The longest summary: two lines about speed, the comparison of weights, and the commands."""
@@ -135,6 +136,7 @@ def test_a_run_ends_with_at_most_eight_lines(sampled, monkeypatch, tmp_path, cap
     assert any('--stochastic' in line for line in summary) == sampled
 
 
+@pytest.mark.usefixtures('small_agents')
 def test_the_final_evaluation_ends_at_max_time_and_training_leaves_time_for_it(monkeypatch, tmp_path, capsys):
     agent = on_cartpole(checkpoints=[str(tmp_path / 'a.tf')], quiet=False)
     run = agent.begin(max_time=100.0)
