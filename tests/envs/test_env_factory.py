@@ -1,7 +1,6 @@
 """The factory of environments: JSON for names and specs, a pickle for code of a script, and clear errors."""
 
 import dataclasses
-import importlib.util
 import inspect
 import json
 import pickle
@@ -60,7 +59,6 @@ def test_a_call_makes_environments_with_other_values(wrapper):
             assert other.factory.render_mode == 'rgb_array' and other.factory.env_kwargs == {'length': 2}
 
 
-@pytest.mark.skipif(importlib.util.find_spec('ale_py') is None, reason='ale_py is not installed')
 def test_options_of_atari_reach_another_process_and_change_for_evaluation():
     with create_envs('ALE/Pong-v5', **PONG) as envs, over_json(envs.factory)() as other:
         assert other.observation_space.shape == (84, 84, 2) and other.atari

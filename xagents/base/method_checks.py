@@ -27,7 +27,7 @@ FORMER_ATTRIBUTES = {
 }
 
 
-def check_parameters(cls: type) -> None:
+def check_parameters(cls: Any) -> None:
     """Check the traits of a class, and the parameters of the methods that a run calls.
 
     Raises:
@@ -36,8 +36,8 @@ def check_parameters(cls: type) -> None:
     for attribute, field in FORMER_ATTRIBUTES.items():
         if attribute in vars(cls):
             raise TypeError(f'{cls.__name__}.{attribute}: expected traits = ….traits.changed({field}=…)')
-    if not isinstance(cls.traits, Traits):  # type: ignore[attr-defined]
-        got = type(cls.traits).__name__  # type: ignore[attr-defined]
+    if not isinstance(cls.traits, Traits):
+        got = type(cls.traits).__name__
         raise TypeError(f'{cls.__name__}.traits: got a {got}, expected ….traits.changed(…)')
     for name, expected in PARAMETERS.items():
         method = getattr(cls, name, None)

@@ -43,9 +43,15 @@ class Copyable(Protocol):
     """Environments with a state that can be copied and restored.
 
     Attributes:
+        n_envs: N, the number of rows: environments times agents per environment.
+        agents_per_env: the number of agents in an environment.
+        can_snapshot_each: whether each environment can be copied individually.
         snapshot_problem: the reason why the last copy failed; '' if it succeeded.
     """
 
+    n_envs: int
+    agents_per_env: int
+    can_snapshot_each: bool
     snapshot_problem: str = ''
 
     def _take(self, states: Iterable[Any]) -> list[Snapshot] | None:
@@ -77,6 +83,43 @@ class Copyable(Protocol):
             return None
         copies[0].record['kind'] = self.compatibility_key()
         return copies[0]
+
+    def snapshot_each(self) -> list[Snapshot] | None:
+        """Return a copy of each environment; any of the copies can be restored individually.
+
+        Returns:
+            the copies, or None if an environment cannot be copied or the environments do not run in a plain loop;
+            `snapshot_problem` then contains the reason.
+        """
+        if not self.can_snapshot_each:
+            self.snapshot_problem = 'the environments cannot be copied one by one'
+            return None
+        return self._take(map(self._state_of, range(self.n_envs // self.agents_per_env)))
+
+    def restore_each(self, copies: Sequence[Snapshot]) -> None:
+        """Restore copies of single environments of the same kind, one for each environment.
+
+        Raises:
+            ValueError: as for `restore`.
+        """
+        for i, state in enumerate(self._assign(lambda: list(map(self._state_of, range(len(copies)))), copies)):
+            self.load_counters_of(i, state)
+            self._base_vector.ended[i] = state['ended']
+
+    def _state_of(self, i: int) -> dict[str, Any]:
+        """Return the state of environment `i` of a loop, with the state of its agents as lists."""
+        inner = self._base_vector
+        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **self.counters_of(i)}
+
+    @property
+    def _base_vector(self) -> Any:
+        """The vector of whole environments."""
+
+    def counters_of(self, i: int) -> dict[str, Any]:
+        """Return the counters of the agents of environment `i`."""
+
+    def load_counters_of(self, i: int, state: Mapping[str, Any]) -> None:
+        """Restore the counters of the agents of environment `i`, and forget ended episodes."""
 
     def state(self) -> dict[str, Any]:
         """Return the state that changes."""
@@ -175,8 +218,6 @@ class Envs(Copyable):
         self._vector, self._has_reports, self._closed = vector, has_reports, False
         ready_made = f'{id} was passed ready-made and cannot be created again; {RECREATE_HINT}'
         self.factory, self.not_recreated_because = factory, not_recreated_because or ready_made
-        # the vector of whole environments
-        self._base_vector: Any = vector.parallel_vector.envs if isinstance(vector, AgentRows) else vector
         self.can_snapshot_each = isinstance(self._base_vector, LoopVectorEnv)
         self.can_render = vector.render_mode is not None
         self.frames_per_second = float(vector.metadata.get('render_fps') or 30)
@@ -188,6 +229,11 @@ class Envs(Copyable):
         self._no_teams = np.full(self.n_envs, np.nan)
         self._totals, self._lengths = np.zeros(self.n_envs, np.float64), np.zeros(self.n_envs, np.int64)
         self._episodes: list[EpisodeEnd] = []
+
+    @property
+    def _base_vector(self) -> Any:
+        vector = self._vector
+        return vector.parallel_vector.envs if isinstance(vector, AgentRows) else vector
 
     @property
     def draws_pictures(self) -> bool:
@@ -306,34 +352,7 @@ class Envs(Copyable):
         for name in ('valid', 'totals', 'lengths'):
             np.copyto(self.state()[name], state[name])
 
-    def snapshot_each(self) -> list[Snapshot] | None:
-        """Return a copy of each environment; any of the copies can be restored individually.
-
-        Returns:
-            the copies, or None if an environment cannot be copied or the environments do not run in a plain loop;
-            `snapshot_problem` then contains the reason.
-        """
-        if not self.can_snapshot_each:
-            self.snapshot_problem = 'the environments cannot be copied one by one'
-            return None
-        return self._take(map(self._state_of, range(self.n_envs // self.agents_per_env)))
-
-    def restore_each(self, copies: Sequence[Snapshot]) -> None:
-        """Restore copies of single environments of the same kind, one for each environment.
-
-        Raises:
-            ValueError: as for `restore`.
-        """
-        for i, state in enumerate(self._assign(lambda: list(map(self._state_of, range(len(copies)))), copies)):
-            self.load_counters_of(i, state)
-            self._base_vector.ended[i] = state['ended']
-
-    def _state_of(self, i: int) -> dict[str, Any]:
-        """Return the state of environment `i` of a loop, with the state of its agents as lists."""
-        inner = self._base_vector
-        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **self.counters_of(i)}
-
-    def counters_of(self, i: int) -> dict[str, list[Any]]:
+    def counters_of(self, i: int) -> dict[str, Any]:
         """Return the counters of the agents of environment `i`."""
         counters = {'valid': self.valid, 'total': self._totals, 'length': self._lengths}
         return {name: counter[self._rows_of(i)].tolist() for name, counter in counters.items()}

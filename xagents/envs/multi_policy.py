@@ -156,29 +156,18 @@ class MultiPolicyEnvs(Copyable):
         assert isinstance(rows, AgentRows)
         self._parallel_vector = rows.parallel_vector
 
-    def snapshot_each(self) -> list[Snapshot] | None:
-        """Return a copy of each environment; see `Envs.snapshot_each`."""
-        if not self.can_snapshot_each:
-            self.snapshot_problem = 'the environments cannot be copied one by one'
-            return None
-        return self._take(map(self._state_of, range(self.n_envs // self.agents_per_env)))
+    @property
+    def _base_vector(self) -> Any:
+        return self._parallel_vector.envs
 
-    def restore_each(self, copies: Sequence[Snapshot]) -> None:
-        """Restore copies of single environments of the same kind, one for each environment.
+    def counters_of(self, i: int) -> dict[str, Any]:
+        """Return the counters of the agents of environment `i`, by the name of their policy."""
+        return {policy: group.counters_of(i) for policy, group in self.groups.items()}
 
-        Raises:
-            ValueError: as for `restore`.
-        """
-        for i, state in enumerate(self._assign(lambda: list(map(self._state_of, range(len(copies)))), copies)):
-            self._parallel_vector.envs.ended[i] = state['ended']  # type: ignore[attr-defined]
-            for policy, group in self.groups.items():
-                group.load_counters_of(i, state[policy])
-
-    def _state_of(self, i: int) -> dict[str, Any]:
-        """Return the state of environment `i` of a loop."""
-        inner: Any = self._parallel_vector.envs
-        counters = {policy: group.counters_of(i) for policy, group in self.groups.items()}
-        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **counters}
+    def load_counters_of(self, i: int, state: Mapping[str, Any]) -> None:
+        """Restore the counters of the agents of environment `i`, and forget ended episodes."""
+        for policy, group in self.groups.items():
+            group.load_counters_of(i, state[policy])
 
     def state(self) -> dict[str, Any]:
         """Return the state that changes: the vector and the counters of each policy."""

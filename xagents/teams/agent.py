@@ -86,7 +86,7 @@ class TeamAgent(BaseAgent):
     # the interface of a run
 
     @property
-    def members(self) -> dict[str, BaseAgent]:  # type: ignore[override]
+    def members(self) -> dict[str, BaseAgent]:
         """The xagents agents, by the names of their policies."""
         return self._members
 
