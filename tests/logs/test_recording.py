@@ -22,8 +22,12 @@ def frames(count, height=64, width=96):
 
 
 def read_video(path):
-    reader = imageio_ffmpeg.read_frames(str(path))
-    meta = next(reader)
+    try:
+        reader = imageio_ffmpeg.read_frames(str(path))
+        meta = next(reader)
+    except OSError:  # on a busy machine the reader sometimes receives nothing from ffmpeg
+        reader = imageio_ffmpeg.read_frames(str(path))
+        meta = next(reader)
     width, height = meta['size']
     return meta, [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader]
 

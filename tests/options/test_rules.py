@@ -8,7 +8,7 @@ import pytest
 import xagents
 from tests.team_problems import Walks
 from xagents.base import BaseAgent
-from xagents.factory.make import plan_agent
+from xagents.factory.make import AgentPlan, plan_agent
 from xagents.factory.rules import SETTINGS_RULES, Proposal
 from xagents.options.agents import AgentOptions
 from xagents.options.commands import TuneOptions
@@ -202,11 +202,12 @@ def test_settings_are_refused_by_their_rules_and_each_has_a_case(tmp_path, monke
     class Bare(BaseAgent):
         pass
 
-    missing = dict(enumerate(SETTINGS_RULES))
+    missing, check, plans = dict(enumerate(SETTINGS_RULES)), AgentPlan.__post_init__, []
+    monkeypatch.setattr(AgentPlan, '__post_init__', lambda plan: (plans.append(plan), check(plan)))
     for agent_id, given, message in OF_SETTINGS:
-        plan = plan_agent(agent_id, {'env': 'CartPole-v1', **given})
-        assert refused(plan.check).startswith(message)
-        missing.pop(broken(SETTINGS_RULES, lambda rule, plan=plan: rule.broken(_proposal(plan))), None)
+        options = {'env': 'CartPole-v1', **given}
+        assert refused(lambda id=agent_id, options=options: plan_agent(id, options)).startswith(message)
+        missing.pop(broken(SETTINGS_RULES, lambda rule: rule.broken(_proposal(plans[-1]))), None)
     assert not missing, 'add a case to OF_SETTINGS'
 
 

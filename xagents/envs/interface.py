@@ -54,6 +54,11 @@ class Copyable(Protocol):
     can_snapshot_each: bool
     snapshot_problem: str = ''
 
+    @property
+    def n_whole_envs(self) -> int:
+        """The number of environments, each of which has `agents_per_env` rows."""
+        return self.n_envs // self.agents_per_env
+
     def _take(self, states: Iterable[Any]) -> list[Snapshot] | None:
         """Return copies of states, or None if one of them cannot be copied."""
         self.snapshot_problem = ''
@@ -94,7 +99,7 @@ class Copyable(Protocol):
         if not self.can_snapshot_each:
             self.snapshot_problem = 'the environments cannot be copied one by one'
             return None
-        return self._take(map(self._state_of, range(self.n_envs // self.agents_per_env)))
+        return self._take(map(self._state_of, range(self.n_whole_envs)))
 
     def restore_each(self, copies: Sequence[Snapshot]) -> None:
         """Restore copies of single environments of the same kind, one for each environment.
@@ -258,7 +263,7 @@ class Envs(Copyable):
         """
         if seed is not None or self._seeds is None:
             self._seeds = np.random.SeedSequence(seed)
-        children = self._seeds.spawn(1)[0].spawn(first + self.n_envs // self.agents_per_env)[first:]
+        children = self._seeds.spawn(1)[0].spawn(first + self.n_whole_envs)[first:]
         # 31 bits: some environments store a seed in a C int.
         seeds = [int(child.generate_state(1)[0] >> 1) for child in children]
         own: Any = seeds if _takes_seeds(self._base_vector) else seeds[0]

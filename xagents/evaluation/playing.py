@@ -105,7 +105,7 @@ def evaluate_collector(
 
 def episode_quotas(episodes: int, envs: Envs) -> np.ndarray:
     """Return the number of episodes for each environment and its agents, int [N], as equal as possible."""
-    n_envs = envs.n_envs // envs.agents_per_env
+    n_envs = envs.n_whole_envs
     each = np.full(n_envs, episodes // n_envs)
     each[: episodes % n_envs] += 1
     return each.repeat(envs.agents_per_env)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import hmac
+import json
 import os
 import re
 import ssl
@@ -28,6 +29,17 @@ class ExplorerCredentials(NamedTuple):
 
     certificate: bytes
     token: str
+
+
+def write_credentials(credentials: ExplorerCredentials) -> str:
+    """Return credentials as one line."""
+    return json.dumps([credentials.certificate.decode('ascii'), credentials.token])
+
+
+def read_credentials(line: str) -> ExplorerCredentials:
+    """Return the credentials in a line; see `write_credentials`."""
+    certificate, token = json.loads(line)
+    return ExplorerCredentials(certificate.encode('ascii'), token)
 
 
 class ClusterKey(NamedTuple):

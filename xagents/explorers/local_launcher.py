@@ -15,6 +15,7 @@ from xagents.explorers.assignments import Event, EventQueue, ExplorerError, Laun
 from xagents.explorers.process import EXIT_REFUSED
 from xagents.explorers.transport import Server
 from xagents.processes.child_process import ONE_THREAD
+from xagents.processes.launch import Launch, launch_here
 from xagents.processes.process_pool import ProcessPool, ProcessPoolError
 from xagents.system.locks import locked_folder, remove_abandoned_folders
 
@@ -39,15 +40,7 @@ class LocalLauncher(Launcher):
     def __init__(self, n_explorers: int, folder: Path, events: EventQueue):
         self.n_explorers, self._folder = n_explorers, folder
         self._connected_pids: set[Any] = set()
-
-        def on_output(output: tuple[Any, str | None]) -> None:
-            if output[1] is None:
-                events.put(Event(output[0], None))
-
-        command = ['xagents.explorers.process', socket_address(folder), str(folder), str(os.getpid())]
-        how: dict[str, Any] = {'stderr': subprocess.STDOUT, 'variables': ONE_THREAD}
-        early_exits = MAX_EARLY_EXITS * n_explorers
-        self._pool = ProcessPool(command, n_explorers, output=on_output, max_early_exits=early_exits, **how)
+        self._pool = explorer_pool([socket_address(folder), str(folder), str(os.getpid())], n_explorers, events)
 
     @property
     def processes(self) -> list[Any]:
@@ -79,20 +72,50 @@ class LocalLauncher(Launcher):
         """
         if source not in self.processes:
             return
-        if source.code == EXIT_REFUSED:
-            raise ExplorerError(source.last_output)
         for left in self._folder.glob(f'{source.pid}-*'):  # messages that were not read
             left.unlink(missing_ok=True)
-        try:
-            self.last_exit_reason = self._pool.remove_ended(source)
-        except ProcessPoolError as error:
-            raise ExplorerError(f'explorers exit before they connect ({source.exit_reason})') from error
+        self.last_exit_reason = remove_ended(self._pool, source)
         if len(self.processes) < self.n_explorers:
             self.add()
 
     def close(self) -> None:
         """End all processes."""
         self._pool.close()
+
+
+def explorer_pool(
+    arguments: list[str], n_explorers: int, events: EventQueue, launch: Launch = launch_here
+) -> ProcessPool:
+    """Start worker processes.
+
+    Args:
+        arguments: the arguments of `xagents.explorers.process`.
+        n_explorers: the number of processes.
+        events: the queue for the ends of processes.
+        launch: starts a process.
+    """
+
+    def on_output(output: tuple[Any, str | None]) -> None:
+        if output[1] is None:
+            events.put(Event(output[0], None))
+
+    how: dict[str, Any] = {'output': on_output, 'stderr': subprocess.STDOUT, 'variables': ONE_THREAD}
+    how |= {'launch': launch, 'max_early_exits': MAX_EARLY_EXITS * n_explorers}
+    return ProcessPool(['xagents.explorers.process', *arguments], n_explorers, **how)
+
+
+def remove_ended(pool: ProcessPool, process: Any) -> str:
+    """Remove a process that has ended, and return how it ended.
+
+    Raises:
+        ExplorerError: If the process was refused, or too many processes in a row ended before they connected.
+    """
+    if process.code == EXIT_REFUSED:
+        raise ExplorerError(process.last_output)
+    try:
+        return pool.remove_ended(process)
+    except ProcessPoolError as error:
+        raise ExplorerError(f'explorers exit before they connect ({process.exit_reason})') from error
 
 
 def socket_address(folder: Path) -> str:

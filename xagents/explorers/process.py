@@ -1,7 +1,8 @@
-"""The process of a worker: `python -m xagents.explorers.process ADDRESS FOLDER PARENT_PID`.
+"""The process of a worker: `python -m xagents.explorers.process ADDRESS [FOLDER PARENT_PID]`.
 
 The process connects to the learner, creates the environments of the specification, and collects on request. It exits
-with its parent, whose exit closes standard input. It does not import TensorFlow.
+with its parent, whose exit closes standard input. It does not import TensorFlow. Without a folder, the first line of
+standard input contains its credentials.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 import grpc
 
 from xagents.explorers.frames import FrameType
+from xagents.explorers.keys import ExplorerCredentials, read_credentials
 from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
 from xagents.explorers.rollout_worker import RolloutWorker
 from xagents.explorers.transport import Connection
@@ -103,10 +105,16 @@ def _handle_message(connection: Connection, worker: RolloutWorker | None, messag
     return worker
 
 
-def main(address: str, folder: str) -> int:
-    """Collect for a learner on this machine and return the exit code."""
+def main(address: str, folder: str | None = None, key: ExplorerCredentials | None = None) -> int:
+    """Collect for a learner and return the exit code.
+
+    Args:
+        address: the address of the learner.
+        folder: the folder for large messages of a learner on this machine.
+        key: the credentials for a learner on another machine.
+    """
     try:
-        explore(Connection(address, folder=Path(folder)))
+        explore(Connection(address, key, folder=None if folder is None else Path(folder)))
     except RefusedError as error:
         _print_error(str(error))
         return EXIT_REFUSED
@@ -121,15 +129,17 @@ def _print_error(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def _exit_with_parent(ended: threading.Event, parent: int, folder: str) -> None:
+def _exit_with_parent(ended: threading.Event, parent: int, folder: str | None) -> None:
     wait_for_parent_exit()
     if not ended.wait(SECONDS_TO_CLOSE):
         _remove_folder(parent, folder)
         os._exit(0)
 
 
-def _remove_folder(parent: int, folder: str, seconds: float = 0.0) -> None:
-    """Remove the folder if the parent has exited; wait up to `seconds` for its exit."""
+def _remove_folder(parent: int, folder: str | None, seconds: float = 0.0) -> None:
+    """Remove the folder, if there is one, if the parent has exited; wait up to `seconds` for its exit."""
+    if folder is None:
+        return
     deadline = time.monotonic() + seconds
     while os.getppid() == parent and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -139,9 +149,11 @@ def _remove_folder(parent: int, folder: str, seconds: float = 0.0) -> None:
 
 if __name__ == '__main__':
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner handles Ctrl-C
-    ended, parent = threading.Event(), int(sys.argv[3])
-    threading.Thread(target=_exit_with_parent, args=(ended, parent, sys.argv[2]), daemon=True).start()
-    code = main(*sys.argv[1:3])
+    address, folder, parent = sys.argv[1:] if sys.argv[2:] else (sys.argv[1], None, 0)
+    key = read_credentials(sys.stdin.readline()) if folder is None else None
+    ended = threading.Event()
+    threading.Thread(target=_exit_with_parent, args=(ended, int(parent), folder), daemon=True).start()
+    code = main(address, folder, key)
     ended.set()
-    _remove_folder(parent, sys.argv[2], 1.0 if code else 0.0)
+    _remove_folder(int(parent), folder, 1.0 if code else 0.0)
     sys.exit(code)

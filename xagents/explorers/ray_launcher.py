@@ -1,4 +1,4 @@
-"""Workers that Ray starts on free processors of its machines. They connect to the learner as all others do.
+"""Worker processes that Ray starts on free processors of its machines. They connect to the learner as all others do.
 
 For the security of Ray, see `xagents.processes.launch`.
 """
@@ -9,37 +9,21 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from xagents.explorers.assignments import EventQueue, ExplorerError, Link
+from xagents.explorers.assignments import EventQueue, Link
 from xagents.explorers.cluster_launcher import ClusterEndpoint, ClusterLauncher, listen
-from xagents.explorers.keys import ExplorerCredentials
-from xagents.explorers.process import RefusedError, explore
-from xagents.explorers.transport import Connection, Server
-from xagents.options.errors import error_line
-from xagents.processes.child_process import ONE_THREAD, importable_paths
-from xagents.processes.launch import ray_cluster
-
-# seconds that workers have to end
-SECONDS_TO_END = 2.0
-
-
-class RayWorker:
-    """A worker in a process that Ray started."""
-
-    def explore(self, address: str, key: ExplorerCredentials) -> str:
-        """Collect until the learner ends the work; return an error as one line, or an empty string."""
-        try:
-            explore(Connection(address, key=key))
-        except Exception as error:  # Ray would send a traceback instead of one line
-            return error_line(error)
-        return ''
+from xagents.explorers.keys import ExplorerCredentials, write_credentials
+from xagents.explorers.local_launcher import explorer_pool, remove_ended
+from xagents.explorers.transport import Server
+from xagents.processes.launch import Launch, address_in_cluster, open_launch
 
 
 class RayLauncher(ClusterLauncher):
-    """A launcher that starts workers with Ray.
+    """A launcher that starts workers with Ray, and others in the place of those that end.
 
     Args:
-        ray: the module `ray`.
+        launch: starts a process with Ray.
         n_explorers: the number of workers.
+        events: the queue for the ends of processes.
         server: the server that accepts the connections.
         address: the address to which the workers connect.
         key: the credentials of the workers.
@@ -48,8 +32,9 @@ class RayLauncher(ClusterLauncher):
 
     def __init__(
         self,
-        ray: Any,
+        launch: Launch,
         n_explorers: int,
+        events: EventQueue,
         server: Server,
         address: str,
         key: ExplorerCredentials,
@@ -57,36 +42,29 @@ class RayLauncher(ClusterLauncher):
     ):
         why = f'Ray has no free processors for them, or they cannot connect to the learner at {address}'
         super().__init__(server, why, say)
-        self._ray, self._arguments = ray, (address, key)
-        variables = {**ONE_THREAD, 'PYTHONPATH': importable_paths()}
-        # a worker that dies is restarted if resources are free
-        made = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(RayWorker)
-        workers = made.options(runtime_env={'env_vars': variables})
-        self.actors = [workers.remote() for _ in range(n_explorers)]
-        self._running = [actor.explore.remote(*self._arguments) for actor in self.actors]
+        self._pool = explorer_pool([address], n_explorers, events, launch)
+        self._credentials = write_credentials(key)
+        for process in self._pool.processes:
+            process.write(self._credentials)
+
+    def on_connect(self, link: Link) -> None:
+        """Record that workers can connect."""
+        for process in self._pool.processes:
+            self._pool.mark_ready(process)
 
     def on_shortage(self, links: list[Link], n: int) -> None:
-        """Restart the collection in actors that Ray has restarted."""
-        if n:
-            for ref in self._ray.wait(self._running, num_returns=len(self._running), timeout=0)[0]:
-                self._restart(ref)
+        """Print how many explorers are missing."""
         super().on_shortage([], n)
 
-    def _restart(self, ref: Any) -> None:
-        i = self._running.index(ref)
-        try:
-            self.last_exit_reason = self._ray.get(ref) or self.last_exit_reason
-        except self._ray.exceptions.RayError as error:
-            self.last_exit_reason = error_line(error)
-        if self.last_exit_reason.startswith(RefusedError.__name__):
-            raise ExplorerError(self.last_exit_reason.partition(': ')[2])
-        self._running[i] = self.actors[i].explore.remote(*self._arguments)
+    def on_exit(self, source: Any) -> None:
+        """Replace a process that has ended; see `LocalLauncher`."""
+        if source in self._pool.processes:
+            self.last_exit_reason = remove_ended(self._pool, source)
+            self._pool.start().write(self._credentials)
 
     def close(self) -> None:
-        """Wait for the workers to end, and return their processors to Ray."""
-        self._ray.wait(self._running, num_returns=len(self._running), timeout=SECONDS_TO_END)
-        for actor in self.actors:
-            self._ray.kill(actor)
+        """End all processes, and return their processors to Ray."""
+        self._pool.close()
 
 
 @contextlib.contextmanager
@@ -110,9 +88,9 @@ def ray_launcher(
     Raises:
         OptionError: If the connection to Ray fails; the error names `cluster`.
     """
-    with ray_cluster(where) as ray:
-        endpoint = ClusterEndpoint(ray.util.get_node_ip_address(), 0, path)
+    with open_launch(where, folder='') as launch:
+        endpoint = ClusterEndpoint(address_in_cluster(), 0, path)
         with listen(endpoint, n_explorers, events, max_message_bytes) as (server, address, key):
-            launcher = RayLauncher(ray, n_explorers, server, address, key.explorer_credentials, say)
+            launcher = RayLauncher(launch, n_explorers, events, server, address, key.explorer_credentials, say)
             with contextlib.closing(launcher):
                 yield launcher

@@ -104,7 +104,7 @@ def _name_of(env: Any) -> Any:
 
 @dataclass
 class AgentPlan:
-    """All that is needed to make an agent, with options checked and neither environments nor TensorFlow loaded.
+    """All that is needed to make an agent. Its creation checks all options, without environments and TensorFlow.
 
     Attributes:
         entry: the registry entry of the agent.
@@ -120,8 +120,8 @@ class AgentPlan:
     restore: Callable[[Any], None] | None = None
     typed_options: Mapping[str, Any] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """Raise OptionError for wrong names, files and addresses. Neither environments nor TensorFlow are loaded."""
+    def __post_init__(self) -> None:
+        """Raise OptionError for wrong names, files and addresses."""
         environment, run = self.settings.environment, self.settings.run
         check_files(self.settings, self.entry, continued=self.restore is not None)
         if run.cluster is not None or run.cluster_key is not None:
@@ -148,7 +148,6 @@ class AgentPlan:
         Raises:
             OptionError: if the environments or networks cannot be made with these options.
         """
-        self.check()
         entry, settings = self.entry, self.settings
         env: Any = settings.environment.env
         new = isinstance(env, str) or callable(env)
@@ -180,7 +179,7 @@ class AgentPlan:
     def _ready_made_envs(self, env: Any) -> Envs:
         """Return ready-made environments. Raise OptionError for a given option that would need other environments."""
         envs = as_envs(env, self.settings.environment.flatten)
-        n_envs, given = envs.n_envs // envs.agents_per_env, self.typed_options
+        n_envs, given = envs.n_whole_envs, self.typed_options
         if given.get('n_envs') not in (None, n_envs):
             got = f'got {given["n_envs"]} with {n_envs} ready-made environments'
             raise OptionError('n_envs', f'{got}, expected {n_envs}, or a class or function that makes one')

@@ -96,13 +96,21 @@ def ray_cluster(cluster: str) -> Iterator[Any]:
             ray.shutdown()
 
 
+def address_in_cluster() -> str:
+    """Return the address of this machine in the Ray cluster to which it is connected."""
+    import ray
+
+    return str(ray.util.get_node_ip_address())
+
+
 @contextlib.contextmanager
-def open_launch(cluster: str | None, threads: int | None = None) -> Iterator[Launch]:
+def open_launch(cluster: str | None, threads: int | None = None, folder: str | None = None) -> Iterator[Launch]:
     """Yield the function that starts processes inside a `with` block.
 
     Args:
         cluster: `here` or None for this machine; otherwise as for `ray_cluster`.
         threads: number of processors that Ray reserves for a process; one if None.
+        folder: working directory on machines of Ray; that of this process if None, and that of Ray if ''.
 
     Raises:
         OptionError: if the connection to Ray fails.
@@ -111,15 +119,17 @@ def open_launch(cluster: str | None, threads: int | None = None) -> Iterator[Lau
         yield launch_here
         return
     with ray_cluster(str(cluster)) as ray:
-        yield lambda *arguments: RayProcess(ray, threads or 1, *arguments)
+        place = os.getcwd() if folder is None else folder
+        yield lambda *arguments: RayProcess(ray, threads or 1, place, *arguments)
 
 
 class RayProcess(ManagedProcess):
-    """A process that Ray places on one of its machines, in the working directory of this process.
+    """A process that Ray places on one of its machines.
 
     Args:
         ray: the module `ray`.
         n_cpus: number of processors that Ray reserves for the process.
+        folder: working directory; that of Ray if ''.
         arguments: as for `ChildProcess`.
         output: as for `ChildProcess`.
         seconds_to_end: as for `ChildProcess`.
@@ -133,6 +143,7 @@ class RayProcess(ManagedProcess):
         self,
         ray: Any,
         n_cpus: int,
+        folder: str,
         arguments: Sequence[str],
         output: OutputHandler,
         seconds_to_end: float,
@@ -145,7 +156,7 @@ class RayProcess(ManagedProcess):
         actor = ray.remote(num_cpus=n_cpus, concurrency_groups={'output': 1})(RemoteProcess)
         environment = {'PYTHONPATH': importable_paths(), **(variables or {})}
         how = (list(arguments), seconds_to_end, stderr, variables)
-        self._actor = actor.options(runtime_env={'env_vars': environment}).remote(os.getcwd(), *how)
+        self._actor = actor.options(runtime_env={'env_vars': environment}).remote(folder, *how)
         threading.Thread(target=self._relay, args=(output,), daemon=True).start()
 
     def _relay(self, output: OutputHandler) -> None:
@@ -203,15 +214,15 @@ class RemoteProcess:
     """The part of a `RayProcess` on the machine of the process, in a worker of Ray.
 
     Args:
-        folder: working directory of the process.
+        folder: working directory of the process; that of Ray if ''.
         how: the arguments of the `ChildProcess`, without `output`.
     """
 
     def __init__(self, folder: str, arguments: list[str], *how: Any):
         self._lines: OutputQueue = queue.Queue()
         self._process: ChildProcess | None = None
-        if os.path.isdir(folder):
-            os.chdir(folder)
+        if not folder or os.path.isdir(folder):
+            os.chdir(folder or os.curdir)
             self._process = ChildProcess(arguments, self._lines.put, *how)
         else:
             expected = 'expected a working directory that all machines see'

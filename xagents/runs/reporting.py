@@ -35,7 +35,7 @@ def start(run: Run) -> None:
     run.console.start(facts)
     if run.console.as_json:
         return
-    n_envs = agent.envs.n_envs // agent.envs.agents_per_env
+    n_envs = agent.envs.n_whole_envs
     lines = header_lines(agent.id, agent.envs.id, n_envs, agent.options.drawn_seed, options)
     lines = [*([] if run.command else lines), *space_lines(agent.envs)]
     for line in lines if run.command or run.is_first else []:

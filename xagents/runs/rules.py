@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from xagents.checkpoints.protocols import LearningAgent
 from xagents.options.rules import Rule, Rules
 from xagents.options.runs import NO_DATASET
 from xagents.registry.agents import BUILTIN_AGENTS
@@ -15,13 +14,8 @@ def _ids(*learning: str) -> str:
     return ', '.join(id for id, entry in BUILTIN_AGENTS.items() if entry.options.datasets in learning)
 
 
-def n_whole_envs(agent: LearningAgent) -> int:
-    """Return the number of environments, each of which may have several agents."""
-    return agent.envs.n_envs // agent.envs.agents_per_env
-
-
 def _admitted_explorers(run: Any) -> str:
-    n = n_whole_envs(run.agent)
+    n = run.agent.envs.n_whole_envs
     admitted = ', '.join(str(i) for i in range(1, n + 1) if not n % i)
     return f'got {run.options.explorers} explorers, expected {admitted} for {n} environments'
 
@@ -58,8 +52,8 @@ RUN_RULES: Rules = (
     *map(_of_one_policy, ('overlap', 'record_dataset', 'checkpoints', 'eval_async')),
     Rule(
         'explorers',
-        lambda r: r.options.explorers is not None and r.options.explorers > n_whole_envs(r.agent),
-        lambda r: f'got {r.options.explorers}, expected at most the {n_whole_envs(r.agent)} of --n-envs',
+        lambda r: r.options.explorers is not None and r.options.explorers > r.agent.envs.n_whole_envs,
+        lambda r: f'got {r.options.explorers}, expected at most the {r.agent.envs.n_whole_envs} of --n-envs',
     ),
     Rule(
         'explorers',
@@ -73,7 +67,7 @@ RUN_RULES: Rules = (
     ),
     Rule(
         'max_lag',
-        lambda r: r.options.max_lag is not None and n_whole_envs(r.agent) % r.options.explorers,
+        lambda r: r.options.max_lag is not None and r.agent.envs.n_whole_envs % r.options.explorers,
         _admitted_explorers,
     ),
     Rule(

@@ -104,7 +104,7 @@ class Run:
         length = {'schedule_steps': self.schedule_steps} if timed and self.schedule_steps is not None else {}
         # a data set that does not describe its environment gives its own name as the id
         env = None if agent.envs.id == self.options.dataset else agent.envs.id
-        known = {'env': env, 'n_envs': agent.envs.n_envs // agent.envs.agents_per_env}
+        known = {'env': env, 'n_envs': agent.envs.n_whole_envs}
         if threads_in_use():  # results depend on the number of threads by rounding
             known['threads'] = threads_in_use()
         run = {name: value for name, value in self.options.asdict().items() if name != 'run_dir'}  # users may move it

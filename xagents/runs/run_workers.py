@@ -92,7 +92,7 @@ def collect_with_explorers(run: Run) -> Iterator[None]:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     with open_launcher(run.options, events, largest, run.console.print_line) as launcher:
         lag = run.options.max_lag or 0
-        n_envs, streams = envs.n_envs // envs.agents_per_env, {n: m.streams for n, m in agent.members.items()}
+        n_envs, streams = envs.n_whole_envs, {n: m.streams for n, m in agent.members.items()}
         pool = WorkerPool(worker_spec(agent), n_envs, n_explorers, local_stepper, streams, events, launcher, lag)
         collector.stepper = pool
         try:

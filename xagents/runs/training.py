@@ -169,7 +169,7 @@ def _notices(run: Run) -> list[str]:
     """Return console lines about the memory of the replay buffer, and about options that will have no effect."""
     envs, needs, last, lines = run.agent.envs, run.agent.buffer_needs(), run.options.max_steps, []
     if envs.agents:
-        several = f'{envs.n_envs // envs.agents_per_env} environments of {envs.agents_per_env} agents'
+        several = f'{envs.n_whole_envs} environments of {envs.agents_per_env} agents'
         lines.append(f'{envs.id}: {several} ({", ".join(envs.agents)}); steps and episodes are those of agents')
     if run.agent.options.precision == 'bfloat16' and not supports_bfloat16():
         lines.append('This processor does not multiply in bfloat16: --precision float32 is faster on it')

@@ -185,7 +185,7 @@ class TeamAgent(BaseAgent):
             return
         if self.collector.is_remote:
             raise OptionError('policies', 'map: cannot change during a run with explorers, expected a run without them')
-        counts = {name: len(own) * self.envs.n_envs // self.envs.agents_per_env for name, own in policy_mapping.items()}
+        counts = {name: len(own) * self.envs.n_whole_envs for name, own in policy_mapping.items()}
         for name, member in self.members.items():
             if not counts[name]:
                 raise OptionError('policies', f'map: no agent is assigned to {name}, expected at least one')
