@@ -32,7 +32,7 @@ class Stub:
     def __init__(self):
         self.options, self.origin, self.streams = AgentOptions(reward_buffer_size=20), AgentOrigin(), RandomStreams(0)
         self.progress = Progress(deque(maxlen=20))
-        self.envs = SimpleNamespace(can_recreate=True, id='Stub-v0', n_envs=2, agents=(), agents_per_env=1)
+        self.envs = SimpleNamespace(can_recreate=True, id='Stub-v0', n_envs=2, n_whole_envs=2, agents=())
         self.statistics, self.acting_policy = None, SimpleNamespace(network=None, self_contained=False)
         self.collector = SimpleNamespace(groups={}, stats=None)
 
