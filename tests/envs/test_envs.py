@@ -602,8 +602,8 @@ class Old(gymnasium.Env):
 )
 def test_results_of_another_form_name_the_method(returned, message, monkeypatch):
     monkeypatch.setattr(Old, 'returned', returned)
-    envs = create_envs(Old, 1)
     with pytest.raises(OptionError, match=f'env: {message}'):
+        envs = create_envs(Old, 1)
         envs.reset(1)
         envs.step(np.zeros(1, np.int64))
 

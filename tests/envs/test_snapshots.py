@@ -341,7 +341,8 @@ def test_what_was_shared_is_shared_again():
 
 
 def test_environments_that_were_never_reset_can_be_copied_into_used_ones():
-    with create_envs(Particles) as envs, create_envs(Particles) as used:
+    # without masks, nothing resets environments before the first reset
+    with create_envs(Particles, mask_key=None) as envs, create_envs(Particles, mask_key=None) as used:
         used.reset(3)
         drive(used, 5, 0)
         used.restore(envs.snapshot())

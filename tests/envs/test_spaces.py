@@ -7,7 +7,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xagents.envs.spaces import ActionDecoder, ObservationEncoder, as_batch, is_single
+from xagents.envs.spaces import ActionDecoder, Encoding, ObservationEncoder, as_batch, is_single
 
 SIMPLE = st.one_of(
     st.builds(lambda n, s: spaces.Discrete(n, start=s), st.integers(1, 5), st.integers(-3, 3)),
@@ -96,7 +96,7 @@ def test_where_the_channels_of_images_go(shape, encoded):
 def test_images_of_any_numbers_stay_images_or_become_vectors(dtype):
     space = spaces.Box(0, 1, (3, 9, 8), dtype)
     batch = batch_space(space, 2).sample()
-    image, vector = ObservationEncoder(space), ObservationEncoder(space, flatten=True)
+    image, vector = ObservationEncoder(space), ObservationEncoder(space, Encoding(flatten=True))
     encoded = np.uint8 if dtype is np.uint8 else np.float32
     assert image(batch).dtype == vector(batch).dtype == encoded
     np.testing.assert_array_equal(image(batch), np.moveaxis(batch, 1, -1).astype(encoded))

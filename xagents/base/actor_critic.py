@@ -8,6 +8,7 @@ import keras
 
 from xagents.base.on_policy import OnPolicy
 from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer
+from xagents.networks.keras_to_plan import masked_output
 from xagents.networks.programs import KerasNetwork, Program, suits_xla
 from xagents.networks.state_dependent import acting_model
 
@@ -17,9 +18,10 @@ class ActorCritic(OnPolicy):
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
-        self.model = self.with_policy_head(model)
+        model = self.with_policy_head(model)
         log_std_units = [self.distribution.n_units] if self.distribution.has_log_std else []
-        self._check_model(self.model, [*self.output_units(self.envs).values(), *log_std_units])
+        units = [*self.output_units(self.envs).values(), *log_std_units]
+        self.model = self._adopt_model(model, units, masked=True)
         self.options, rate = adopt_model_optimizer(self.model, self.options)
         self.step = GradientStep(self.model, self.traced_options, True, rate)
         self.output_models = [self.model]
@@ -29,4 +31,6 @@ class ActorCritic(OnPolicy):
     def make_actor(self, index: int) -> KerasNetwork:
         """Return the acting network; `index` is the position of the policy among the model's outputs."""
         outputs = [self.model.outputs[index], *self.model.outputs[2:]]
+        if index and (n_mask := self.envs.n_mask):  # the first output is masked already
+            outputs[0] = masked_output(outputs[0], self.model.inputs[0], n_mask)
         return KerasNetwork(acting_model(keras.Model(self.model.input, outputs)), self.statistics.dtype)

@@ -34,6 +34,7 @@ from xagents.evaluation import playing
 from xagents.logs.console import format_number
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.gradient_steps import COUNTS
+from xagents.networks.keras_to_plan import with_masked_input
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import declared_options, signature
@@ -173,8 +174,8 @@ class BaseAgent:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one encoded observation."""
-        return tuple(self.envs.observation_space.shape)
+        """Shape of the part of one encoded observation that networks receive: without an action mask."""
+        return tuple(self.envs.network_shape)
 
     def _make_statistics(self) -> Statistics:
         return Statistics.from_options(self.envs, self.options)
@@ -244,6 +245,27 @@ class BaseAgent:
         if got != (inputs, units):
             expected = f'expected inputs {inputs} and outputs {units} for {self.envs.id}'
             raise ValueError(f'{name}: got inputs {got[0]} and outputs {got[1]}, {expected}')
+
+    def _adopt_model(
+        self,
+        model: keras.Model,
+        units: list[int],
+        name: str = 'model',
+        inputs: list[tuple[int, ...]] | None = None,
+        masked: bool = False,
+    ) -> keras.Model:
+        """Check a network, and return it as a network of whole encoded observations.
+
+        Args:
+            model: the network.
+            units: the expected sizes of its outputs.
+            name: the name of the network in messages.
+            inputs: the expected shapes of its inputs; by default those of one observation.
+            masked: whether the first output is the logits or values of actions, which an action mask limits.
+        """
+        self._check_model(model, units, name, inputs)
+        n_mask = self.envs.n_mask
+        return with_masked_input(model, n_mask, masked) if n_mask else model
 
     # acting
 

@@ -74,7 +74,8 @@ class OnPolicy(BaseAgent):
 
     def make_policy(self, network: ActingNetwork) -> Policy:
         """Return a policy that samples actions from the outputs of `network`, which has the form of `actor`."""
-        return SamplingPolicy(network, self.distribution, self.traits.keeps_outputs, _noise_repeat(self.options))
+        keeps, repeat = self.traits.keeps_outputs, _noise_repeat(self.options)
+        return SamplingPolicy(network, self.distribution, keeps, repeat, self.envs.n_mask > 0)
 
     def collect(self, schedule: Mapping[str, float]) -> Rollout:
         """Take `n_steps` steps in every environment; see `Collector.collect`."""

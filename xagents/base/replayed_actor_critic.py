@@ -65,10 +65,10 @@ class ReplayedActorCritic(OffPolicy):
             others: observations to values [B, 1].
         """
         self.n_units = self.output_units(self.envs)['actor']
-        self._check_model(actor, [self.n_units] * self.traits.actor_outputs, 'actor_model')
-        for critic in critics:
-            units, inputs = self._critic_form(critic)
-            self._check_model(critic, units, 'critic_model', inputs)
+        units = [self.n_units] * self.traits.actor_outputs
+        actor = self._adopt_model(actor, units, 'actor_model', masked=True)
+        forms = [(critic, *self._critic_form(critic)) for critic in critics]
+        critics = [self._adopt_model(critic, units, 'critic_model', inputs) for critic, units, inputs in forms]
         for other in others:
             self._check_model(other, [1], 'value_model')
         self.output_models = [actor, *critics, *others]

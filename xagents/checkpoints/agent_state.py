@@ -32,7 +32,7 @@ def capture_policy(agent: LearningAgent) -> PolicyData | None:
     if not agent.acting_policy.self_contained:
         return None
     agent.refresh()
-    env_spaces = EnvSpaces(agent.envs.encoder.raw_space, agent.envs.action_space)
+    env_spaces = EnvSpaces.of(agent.envs)
     return policy_data(agent.id, agent.acting_policy, agent.statistics, env_spaces)
 
 

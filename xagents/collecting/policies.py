@@ -17,7 +17,7 @@ from gymnasium import spaces
 from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
 from xagents.collecting.rollouts import ColumnSpecs
 from xagents.envs.spaces import ActionDecoder
-from xagents.networks.acting import ActingNetwork, PublishedWeights
+from xagents.networks.acting import ILLEGAL, LEGAL_FROM, ActingNetwork, PublishedWeights
 from xagents.networks.sampling import (
     ActionSampler,
     SquashedGaussianSampler,
@@ -37,8 +37,10 @@ class Policy(ABC):
         self_contained: whether acting, playing and evaluating need only the policy and not its agent.
         output_units: sizes of the network's outputs.
         noise_repeat: number of steps that use the same row of noise, from the first step of a rollout on.
+        masked: whether the network returns `ILLEGAL` for illegal actions.
     """
 
+    masked: bool = False
     network: ActingNetwork | None = None
     columns: ColumnSpecs
     warming_up: bool = False
@@ -109,10 +111,18 @@ class SamplingPolicy(Policy):
         distribution: the distribution of actions.
         keeps_outputs: whether rollouts contain the parameters, which describe the policy that acted completely.
         noise_repeat: number of steps that use the same row of noise.
+        masked: whether the network returns `ILLEGAL` for illegal actions.
     """
 
-    def __init__(self, network: ActingNetwork, distribution: ActionSampler, keeps_outputs: bool, noise_repeat: int = 1):
-        self.network, self.distribution = network, distribution
+    def __init__(
+        self,
+        network: ActingNetwork,
+        distribution: ActionSampler,
+        keeps_outputs: bool,
+        noise_repeat: int = 1,
+        masked: bool = False,
+    ):
+        self.network, self.distribution, self.masked = network, distribution, masked
         self.keeps_outputs, self.noise_repeat = keeps_outputs, noise_repeat
         self.output_units = distribution.output_units
         kept = distribution.output_names if keeps_outputs else ()
@@ -124,12 +134,15 @@ class SamplingPolicy(Policy):
     ) -> dict[str, np.ndarray]:
         """Return `actions` [N, …] and the parameters of the distribution; without noise, the most probable actions.
 
-        While the policy warms up, the noise of collecting is the actions themselves.
+        While the policy warms up, the noise of collecting is the actions themselves, or selects a legal action.
         """
-        if self.warming_up and valid is not None and noise is not None:
+        random = self.warming_up and valid is not None
+        if random and noise is not None and not self.masked:
             return {'actions': noise}
         assert self.network is not None
         outputs = self.network(observations)
+        if random and self.masked:
+            outputs = [uniform_logits(outputs[0])]
         actions = self.distribution.mode(outputs) if noise is None else self.distribution.sample(outputs, noise)
         return {'actions': actions, **self.distribution.parameters(outputs)}
 
@@ -138,12 +151,13 @@ class SamplingPolicy(Policy):
         return self.distribution.draw_noise(rng, shape)
 
     def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the noise of `shape` actions, or random actions while warming up."""
-        return self.distribution.draw_random(rng, shape) if self.warming_up else self.draw_noise(rng, shape)
+        """Return the noise of `shape` actions, or random actions while warming up without action masks."""
+        random = self.warming_up and not self.masked
+        return self.distribution.draw_random(rng, shape) if random else self.draw_noise(rng, shape)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of `policy_from_dict` for an equal policy."""
-        record = {'kind': 'sampling', 'keeps': self.keeps_outputs}
+        record = {'kind': 'sampling', 'keeps': self.keeps_outputs, **({'masked': True} if self.masked else {})}
         if isinstance(self.distribution, SquashedGaussianSampler):
             record['squashed'] = True
         if isinstance(self.distribution, StateDependentSampler):
@@ -160,20 +174,28 @@ class EpsilonGreedyPolicy(Policy):
         epsilon: ε if the schedule has none.
         ladder: whether environment i of N collects with ε^(1 + 7 i / (N − 1)), so that environments explore from much
             to hardly at all (Horgan et al. 2018, arXiv:1803.00933, section 4).
+        masked: whether the network returns `ILLEGAL` for illegal actions; random actions are then legal.
     """
 
     columns: ColumnSpecs = {'actions': ((), np.int32)}
 
-    def __init__(self, network: ActingNetwork, n_actions: int, epsilon: float, ladder: bool = False):
+    def __init__(
+        self, network: ActingNetwork, n_actions: int, epsilon: float, ladder: bool = False, masked: bool = False
+    ):
         self.network, self.n_actions, self.epsilon, self.ladder = network, n_actions, epsilon, ladder
+        self.masked = masked
         self.output_units = (n_actions,)
 
     def __call__(self, observations: np.ndarray, noise: np.ndarray | None, /, **schedule: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N]; the noise is uniform, [N, 2]."""
         assert self.network is not None
-        actions = self.network(observations)[0].argmax(1)
+        values = self.network(observations)[0]
+        actions = values.argmax(1)
         if noise is not None:
-            random_actions = np.minimum((noise[:, 1] * self.n_actions).astype(np.int64), self.n_actions - 1)
+            if self.masked:
+                random_actions = choose_legal(values, noise[:, 1])
+            else:
+                random_actions = np.minimum((noise[:, 1] * self.n_actions).astype(np.int64), self.n_actions - 1)
             actions = np.where(noise[:, 0] < schedule.get('epsilon', self.epsilon), random_actions, actions)
         return {'actions': actions}
 
@@ -196,7 +218,8 @@ class EpsilonGreedyPolicy(Policy):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of `policy_from_dict` for an equal policy."""
-        return {'kind': 'epsilon-greedy', 'n_actions': self.n_actions, 'epsilon': self.epsilon}
+        masked = {'masked': True} if self.masked else {}
+        return {'kind': 'epsilon-greedy', 'n_actions': self.n_actions, 'epsilon': self.epsilon, **masked}
 
 
 class NoisyNetworkPolicy(Policy):
@@ -301,7 +324,8 @@ class EpsilonRandomPolicy(Policy):
         self.policy, self.probability, self.stochastic = policy, probability, stochastic
         self.network, self.columns = policy.network, policy.columns
         self._space, self._decode = copy.deepcopy(action_space), ActionDecoder(action_space)
-        self._seeded = False
+        self._seeded, self.masked = False, policy.masked
+        self._sampler = sampler_for(action_space) if policy.masked else None
 
     def __call__(self, observations: np.ndarray, noise: Any, /, **others: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N, …]; `noise` is the noise of the other policy, bool [N], and random actions [N, …]."""
@@ -309,6 +333,9 @@ class EpsilonRandomPolicy(Policy):
             return self.policy(observations, None)
         policy_noise, is_random, random_actions = noise
         actions = self.policy(observations, policy_noise)['actions']
+        if self._sampler is not None:
+            assert self.network is not None
+            random_actions = self._sampler.sample([uniform_logits(self.network(observations)[0])], random_actions)
         return {'actions': np.where(is_random.reshape(-1, *(1,) * (actions.ndim - 1)), random_actions, actions)}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
@@ -317,8 +344,24 @@ class EpsilonRandomPolicy(Policy):
             self._space.seed(int(rng.integers(2**31)))
             self._seeded = True
         policy_noise = self.policy.draw_noise(rng, shape) if self.stochastic else None
+        if self._sampler is not None:
+            return policy_noise, rng.random(shape) < self.probability, self._sampler.draw_noise(rng, shape)
         random_actions = np.stack([np.asarray(self._space.sample()) for _ in range(shape[0])])
         return policy_noise, rng.random(shape) < self.probability, self._decode.inverse(random_actions)
+
+
+def uniform_logits(outputs: np.ndarray) -> np.ndarray:
+    """Return logits [N, n] of a uniform distribution over the actions that are legal by the outputs of a network."""
+    return np.where(outputs > LEGAL_FROM, np.float32(0), ILLEGAL)
+
+
+def choose_legal(values: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Return random legal actions [N] for values [N, n] of a network, and uniform numbers [N] from 0 to 1."""
+    legal = values > LEGAL_FROM
+    n_legal = legal.sum(1)
+    # a number may be rounded to 1
+    order = np.minimum((uniform * n_legal).astype(np.int64), n_legal - 1)
+    return (legal.cumsum(1) > order[:, None]).argmax(1)
 
 
 def policy_from_dict(record: Mapping[str, Any], network: ActingNetwork, action_space: spaces.Space) -> Policy:
@@ -328,11 +371,12 @@ def policy_from_dict(record: Mapping[str, Any], network: ActingNetwork, action_s
         ValueError: if the dict does not describe a policy; one line.
     """
     try:
+        masked = record.get('masked', False)
         if record['kind'] == 'sampling':
             sampler = sampler_for(action_space, record.get('n_features'), record.get('squashed', False))
-            return SamplingPolicy(network, sampler, record['keeps'], record.get('hold', 1))
+            return SamplingPolicy(network, sampler, record['keeps'], record.get('hold', 1), masked)
         if record['kind'] == 'epsilon-greedy':
-            return EpsilonGreedyPolicy(network, record['n_actions'], record['epsilon'])
+            return EpsilonGreedyPolicy(network, record['n_actions'], record['epsilon'], masked=masked)
         if record['kind'] == 'noisy-network':
             return NoisyNetworkPolicy(network, record['n_actions'], record['n_noise'])
         if record['kind'] == 'noisy':

@@ -33,7 +33,9 @@ class Statistics:
     @classmethod
     def from_options(cls, envs: Envs, options: AgentOptions) -> Self:
         """Return empty statistics for the options of an agent."""
-        observations = ObservationNormalizer(envs.observation_space.shape) if options.normalize_obs else None
+        observations = (
+            ObservationNormalizer(envs.observation_space.shape, envs.n_mask) if options.normalize_obs else None
+        )
         rewards = RewardNormalizer(envs.n_envs, options.gamma) if options.normalize_reward else None
         return cls(observations, rewards, options.reward_scale, envs.observation_space.dtype)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -16,9 +16,10 @@ from gymnasium import spaces
 from xagents.collecting.policies import Policy, policy_from_dict
 from xagents.collecting.policy_files import FORMAT, PolicyData, damaged_policy, read_policy_data
 from xagents.collecting.statistics import Statistics
+from xagents.envs.interface import Envs
 from xagents.envs.normalisation import ObservationNormalizer
 from xagents.envs.space_serialization import space_from_dict, space_to_dict
-from xagents.envs.spaces import ActionDecoder, ObservationEncoder, as_batch, describe_space, is_single
+from xagents.envs.spaces import ActionDecoder, Encoding, ObservationEncoder, as_batch, describe_space, is_single
 from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
 from xagents.system.arrays import add_prefix, strip_prefix
@@ -29,10 +30,17 @@ WEIGHTS, VERSION = 'weights', 'version'
 
 
 class EnvSpaces(NamedTuple):
-    """The spaces of one environment: raw observations, and actions."""
+    """The spaces of one environment: raw observations, and actions; and the key of an action mask in observations."""
 
     observations: spaces.Space
     actions: spaces.Space
+    mask_key: str | None = None
+
+    @classmethod
+    def of(cls, envs: Envs) -> Self:
+        """Return the spaces of environments."""
+        encoder = envs.encoder
+        return cls(encoder.raw_space, envs.action_space, encoder.encoding.mask_key if encoder.n_mask else None)
 
 
 def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_spaces: EnvSpaces) -> PolicyData | None:
@@ -46,8 +54,9 @@ def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_space
     if statistics.observations:
         arrays |= add_prefix('observation_statistics', statistics.observations.state())
     about = {'format': FORMAT, 'xagents': __version__, 'agent': agent_id, 'policy': record, 'network': plan.to_dict()}
-    observations, actions = map(space_to_dict, env_spaces)
+    observations, actions = map(space_to_dict, env_spaces[:2])
     about |= {'observation_space': observations, 'action_space': actions}
+    about |= {} if env_spaces.mask_key is None else {'mask_key': env_spaces.mask_key}
     return PolicyData({**about, 'normalizes': statistics.observations is not None}, arrays)
 
 
@@ -101,18 +110,21 @@ class TrainedPolicy:
     def __init__(self, data: PolicyData):
         plan, arrays = data
         self.agent: str = plan['agent']
-        self.spaces = EnvSpaces(space_from_dict(plan['observation_space']), space_from_dict(plan['action_space']))
+        observed, actions = space_from_dict(plan['observation_space']), space_from_dict(plan['action_space'])
+        self.spaces = EnvSpaces(observed, actions, plan.get('mask_key'))
         self.version = int(arrays[VERSION])
         network = NumpyNetwork(NetworkPlan.from_dict(plan['network']), arrays[WEIGHTS], self.version)
         self.acting_policy = policy_from_dict(plan['policy'], network, self.spaces.actions)
         # a network of vectors learned from flattened images, if observations are images
         flatten = len(network.plan.input_shape) == 1
-        self.encoder = ObservationEncoder(self.spaces.observations, flatten)
+        self.encoder = ObservationEncoder(self.spaces.observations, Encoding(flatten, self.spaces.mask_key))
         self._decode = ActionDecoder(self.spaces.actions)
         self.statistics = Statistics(raw_dtype=self.encoder.space.dtype)
         if plan['normalizes']:
-            self.statistics.observations = ObservationNormalizer(self.encoder.space.shape)
-            self.statistics.observations.load(strip_prefix('observation_statistics', arrays))
+            saved = strip_prefix('observation_statistics', arrays)
+            n_mask = self.encoder.space.shape[0] - saved['mean'].shape[0] if len(self.encoder.space.shape) == 1 else 0
+            self.statistics.observations = ObservationNormalizer(self.encoder.space.shape, n_mask)
+            self.statistics.observations.load(saved)
         if network.plan.input_shape != self.encoder.space.shape:
             inputs, shape = network.plan.input_shape, self.encoder.space.shape
             raise ValueError(f'its network has inputs {inputs}, observations have {shape}')

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from xagents.datasets.reading import Dataset
 from xagents.envs.interface import Envs
 from xagents.envs.packages import KNOWN_MODULES
-from xagents.envs.spaces import ObservationEncoder
+from xagents.envs.spaces import DEFAULT_ENCODING, Encoding, ObservationEncoder
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError, one_line
@@ -38,20 +38,20 @@ class OfflineVectorEnv(VectorEnv):
         raise TypeError(NOT_STEPPED)
 
 
-def offline_envs(dataset: Dataset, real: Envs | None = None, flatten: bool = False) -> Envs:
+def offline_envs(dataset: Dataset, real: Envs | None = None, encoding: Encoding = DEFAULT_ENCODING) -> Envs:
     """Return environments that cannot be stepped, with the spaces of a data set.
 
     Args:
         dataset: the data set.
         real: environments that evaluations recreate, if there are any.
-        flatten: whether image observations become vectors, if there are no such environments.
+        encoding: options of the encoder of observations, if there are no such environments.
     """
     if real is None:
         vector = OfflineVectorEnv(dataset.observation_space, dataset.action_space)
-        return Envs(vector, id=dataset.name, flatten=flatten)
+        return Envs(vector, id=dataset.name, encoding=encoding)
     vector = OfflineVectorEnv(real.encoder.raw_space, real.action_space)
     about: dict[str, Any] = {'spec': real.spec, 'frame_stack': real.frame_stack, 'atari': real.atari}
-    return Envs(vector, id=real.id, factory=real.factory, flatten=real.encoder.flatten, **about)
+    return Envs(vector, id=real.id, factory=real.factory, encoding=real.encoder.encoding, **about)
 
 
 def dataset_environment_options(dataset: Dataset) -> tuple[dict[str, Any], str]:
@@ -97,7 +97,7 @@ def check_fits(dataset: Dataset, envs: Envs, option: str) -> None:
     """
     shown, raw = dataset.observation_space, envs.encoder.raw_space
     try:
-        encoder = ObservationEncoder(shown, envs.encoder.flatten)
+        encoder = ObservationEncoder(shown, envs.encoder.encoding)
     except ValueError as error:
         raise OptionError(option, f'got {dataset.name}: {one_line(error)}') from error
     if encoder.space.shape != envs.encoder.space.shape or not _equal_but_for_bounds(shown, raw):

@@ -18,8 +18,8 @@ from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates, metric_vector
-from xagents.networks.keras_to_plan import without_noise
-from xagents.networks.layers import noise_units
+from xagents.networks.keras_to_plan import masked_output, without_noise
+from xagents.networks.layers import mask_illegal, noise_units
 from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.networks.sampling import factorised_noise
 from xagents.networks.targets import TargetNetwork
@@ -64,7 +64,7 @@ class DQN(OffPolicy):
             raise ValueError(f'model: expected {expected} with noisy={o.noisy}')
         names = ('advantage', 'value') if o.dueling else ('q',)
         inputs = [self.input_shape, *([(self.n_noise,)] if o.noisy else [])]
-        self._check_model(model, [units[name] for name in names], inputs=inputs)
+        model = self._adopt_model(model, [units[name] for name in names], inputs=inputs)
         self.options, rate = adopt_model_optimizer(model, self.options)
         self.model = model
         self.step = GradientStep(model, self.traced_options, True, rate)
@@ -103,6 +103,8 @@ class DQN(OffPolicy):
         if self.options.distribution is not None:
             last = ActionValues(self.n_actions, self.options.atoms, self.options.support, name='values')
             outputs = last(self.model.outputs if self.options.dueling else outputs)
+        if n_mask := self.envs.n_mask:
+            outputs = masked_output(outputs, self.model.inputs[0], n_mask)
         return KerasNetwork(keras.Model(self.model.input, outputs), self.statistics.dtype)
 
     def make_policy(self, network: ActingNetwork) -> Policy:
@@ -110,7 +112,7 @@ class DQN(OffPolicy):
         o = self.options
         if o.noisy:
             return NoisyNetworkPolicy(network, self.n_actions, self.n_noise)
-        return EpsilonGreedyPolicy(network, self.n_actions, o.epsilon_end, o.epsilon_ladder)
+        return EpsilonGreedyPolicy(network, self.n_actions, o.epsilon_end, o.epsilon_ladder, self.envs.n_mask > 0)
 
     def greedy_model(self, network: keras.Model) -> keras.Model:
         """Return the network without noise."""
@@ -185,10 +187,10 @@ class DQN(OffPolicy):
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return metrics and TD errors [B]."""
         goal, noise = self.goal(batch), batch.noise if self.n_noise else None
-        inputs = with_noise(network_input(batch.observations), noise, 0)
+        observations = network_input(batch.observations)
         with tf.GradientTape() as tape:
-            outputs = self.outputs(inputs)
-            q = self.q_values(outputs)
+            outputs = self.outputs(with_noise(observations, noise, 0))
+            q = self.q_values(outputs, observations)
             chosen = tf.gather(q, batch.actions, batch_dims=1)
             losses, errors = self.td_losses(outputs, chosen, batch.actions, goal)
             loss = tf.reduce_mean(losses * (batch.weights if self.options.prioritized else 1.0))
@@ -239,7 +241,7 @@ class DQN(OffPolicy):
             observations: [B, *D].
             noise: with `noisy`, [2, 1, M]: noise of the target network and of the choice of the action.
         """
-        values = self.q_values(self.target_outputs(observations, noise))
+        values = self.q_values(self.target_outputs(observations, noise), observations)
         if self.options.munchausen:
             temperature = self.traced_options.munchausen_temperature
             log_probs = tf.nn.log_softmax(values / temperature)
@@ -251,18 +253,20 @@ class DQN(OffPolicy):
     def next_atoms(self, observations: tf.Tensor, noise: tf.Tensor | None = None) -> tf.Tensor:
         """Return the distributions [B, K] of the next values; arguments are those of `next_values`."""
         outputs = self.target_outputs(observations, noise)
-        actions = self.next_actions(observations, self.q_values(outputs), noise)
+        actions = self.next_actions(observations, self.q_values(outputs, observations), noise)
         return tf.gather(action_atoms(outputs, self.options.atoms), actions, batch_dims=1)
 
     def next_actions(self, observations: tf.Tensor, values: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
         """Return the best actions [B] by the target network's `values` [B, n]; with `double`, by the online network."""
         if self.options.double:
-            values = self.q_values(self.outputs(with_noise(observations, noise, 1), training=False))
+            outputs = self.outputs(with_noise(observations, noise, 1), training=False)
+            values = self.q_values(outputs, observations)
         return tf.argmax(values, 1)
 
     def munchausen_bonus(self, observations: tf.Tensor, actions: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
         """Return α [τ log π(a|s)], clipped to −1 and 0, [B], by the target network (arXiv:2007.14430, equation 2)."""
-        o, values = self.traced_options, self.q_values(self.target_outputs(observations, noise))
+        o, outputs = self.traced_options, self.target_outputs(observations, noise)
+        values = self.q_values(outputs, observations)
         log_probs = tf.nn.log_softmax(values / o.munchausen_temperature)
         chosen = o.munchausen_temperature * tf.gather(log_probs, actions, batch_dims=1)
         return o.munchausen_alpha * tf.clip_by_value(chosen, -1.0, 0.0)
@@ -275,11 +279,17 @@ class DQN(OffPolicy):
         """Return the network's outputs in float32 for observations, or [observations, noise] of a noisy network."""
         return float_outputs(self.model(observations, training=training))
 
-    def q_values(self, outputs: list[tf.Tensor]) -> tf.Tensor:
-        """Return action values [B, n]: the means of distributions; with `dueling`, from advantages and value."""
+    def q_values(self, outputs: list[tf.Tensor], observations: tf.Tensor) -> tf.Tensor:
+        """Return action values [B, n]: the means of distributions; with `dueling`, from advantages and value.
+
+        The action mask in `observations` [B, D] gives illegal actions the value `ILLEGAL`.
+        """
         if self.return_distribution is not None:
-            return self.return_distribution.means(action_atoms(outputs, self.options.atoms))
-        return dueling(outputs[0], outputs[1]) if self.options.dueling else outputs[0]
+            values = self.return_distribution.means(action_atoms(outputs, self.options.atoms))
+        else:
+            values = dueling(outputs[0], outputs[1]) if self.options.dueling else outputs[0]
+        n_mask = self.envs.n_mask
+        return mask_illegal(values, observations[:, -n_mask:]) if n_mask else values
 
     def parts(self) -> dict[str, Any]:
         """Return the parts whose state belongs in checkpoints: also the target network."""

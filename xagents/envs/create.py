@@ -11,11 +11,13 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
+from xagents.envs.action_masks import with_info_mask, with_parallel_info_masks
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import RECREATE_HINT, Envs
 from xagents.envs.multi_agent import ParallelEnvAdapter
 from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.envs.pettingzoo_envs import is_pettingzoo_env, to_parallel_env
+from xagents.envs.spaces import DEFAULT_ENCODING, Encoding
 from xagents.envs.vectors import LoopVectorEnv, with_agent_rows
 from xagents.envs.wrappers import with_report
 from xagents.options.errors import one_line
@@ -47,14 +49,14 @@ def create_envs(*arguments: Any, **options: Any) -> Envs:
     return EnvFactory(*arguments, **options)()
 
 
-def as_envs(envs: Any, flatten: bool = False) -> Envs:
+def as_envs(envs: Any, encoding: Encoding = DEFAULT_ENCODING) -> Envs:
     """Return ready-made environments as `Envs`.
 
     Args:
         envs: an `Envs`, which is returned unchanged; a `gymnasium.vector.VectorEnv` in NEXT_STEP mode; a
             `gymnasium.Env` or PettingZoo environment; or a list of them. `RawReward`, which sums raw rewards, is
             inserted below the wrappers of single environments.
-        flatten: whether image observations become vectors; without effect on an `Envs`.
+        encoding: options of the encoder of observations; without effect on an `Envs`.
 
     Raises:
         ValueError: for any other object, another autoreset mode, or environments with different spaces.
@@ -62,12 +64,12 @@ def as_envs(envs: Any, flatten: bool = False) -> Envs:
     if isinstance(envs, Envs | MultiPolicyEnvs):
         return envs  # type: ignore[return-value]
     if isinstance(envs, VectorEnv):
-        factory = _vector_factory(envs, flatten)
+        factory = _vector_factory(envs, encoding)
         spec = factory.env if factory and isinstance(factory.env, EnvSpec) else None
         name = spec.id if spec else type(envs.unwrapped).__name__
-        return Envs(envs, id=name, factory=factory, spec=spec, flatten=flatten)
+        return Envs(envs, id=name, factory=factory, spec=spec, encoding=encoding)
     members = list(envs) if isinstance(envs, list | tuple) else [envs]
-    members = [_to_adapter(env, flatten) if is_pettingzoo_env(env) else env for env in members]
+    members = [_to_adapter(env, encoding) if is_pettingzoo_env(env) else env for env in members]
     if not members or not all(isinstance(env, gymnasium.Env) for env in members):
         several = isinstance(envs, list | tuple) and bool(envs)
         got = [type(env).__name__ for env in members] if several else type(envs).__name__
@@ -76,6 +78,8 @@ def as_envs(envs: Any, flatten: bool = False) -> Envs:
         if several and all(map(callable, members)):
             hint = '; xagents.make(agent, function, n_envs=N) makes N of a function'
         raise ValueError(f'envs: got {got}, expected {expected}{hint}')
+    key = encoding.mask_key
+    masked = [env if isinstance(env, ParallelEnvAdapter) else with_info_mask(env, key) for env in members]
     first: gymnasium.Env = members[0]
     for env in members[1:]:
         if env.observation_space != first.observation_space or env.action_space != first.action_space:
@@ -84,15 +88,17 @@ def as_envs(envs: Any, flatten: bool = False) -> Envs:
         raise ValueError('envs: got a list with one environment twice, expected different environments')
     spec = first.spec
     name = spec.id if spec is not None else getattr(first, 'name', None) or type(first.unwrapped).__name__
-    factory = None if spec is None else ReadyMadeFactory(spec, preprocess=False, vector='sync', flatten=flatten)
-    loop = LoopVectorEnv([env if isinstance(env, ParallelEnvAdapter) else with_report(env) for env in members])
+    factory = None if spec is None else ReadyMadeFactory(spec, preprocess=False, vector='sync', **vars(encoding))
+    loop = LoopVectorEnv([env if isinstance(env, ParallelEnvAdapter) else with_report(env) for env in masked])
     made, has_reports = with_agent_rows(loop)
-    return Envs(made, id=name, has_reports=has_reports, factory=factory, spec=spec, flatten=flatten)
+    return Envs(made, id=name, has_reports=has_reports, factory=factory, spec=spec, encoding=encoding)
 
 
-def _to_adapter(env: Any, flatten: bool) -> ParallelEnvAdapter:
+def _to_adapter(env: Any, encoding: Encoding) -> ParallelEnvAdapter:
     name = env.metadata.get('name') or type(env).__name__
-    return ParallelEnvAdapter(to_parallel_env(env, name), name, flatten=flatten)
+    return ParallelEnvAdapter(
+        with_parallel_info_masks(to_parallel_env(env, name), encoding.mask_key), name, encoding=encoding
+    )
 
 
 class ReadyMadeFactory(EnvFactory):
@@ -111,7 +117,7 @@ class ReadyMadeFactory(EnvFactory):
             raise ValueError(f'env: {name} cannot be created again ({one_line(error)}); {RECREATE_HINT}') from error
 
 
-def _vector_factory(vector: VectorEnv, flatten: bool) -> ReadyMadeFactory | None:
+def _vector_factory(vector: VectorEnv, encoding: Encoding) -> ReadyMadeFactory | None:
     """Return the factory of environments like those of a ready-made vector, or None if their maker is unknown."""
     # A spec does not contain the wrappers around a vector; without them observations or rewards would differ.
     while isinstance(vector, gymnasium.vector.VectorWrapper):
@@ -128,4 +134,4 @@ def _vector_factory(vector: VectorEnv, flatten: bool) -> ReadyMadeFactory | None
         source = functions[0]
     else:
         return None
-    return ReadyMadeFactory(source, preprocess=False, wrapper=wrappers, vector='sync', flatten=flatten)
+    return ReadyMadeFactory(source, preprocess=False, wrapper=wrappers, vector='sync', **vars(encoding))

@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from xagents.envs.action_masks import MASK_KEY, NO_MASK
 from xagents.envs.interface import RECREATE_HINT, Envs
 from xagents.envs.maker import NOT_ATARI, EnvMaker, find_maker, is_atari, load_wrapper
+from xagents.envs.spaces import Encoding
 from xagents.envs.vectors import make_vector
 from xagents.envs.wrappers import AtariConfig
 from xagents.options.environment import EnvironmentOptions
@@ -50,6 +53,7 @@ class EnvFactory:
         imports: modules to import first, which register environments.
         agent_index: whether the agent's one-hot index is appended to each observation of several agents.
         flatten: whether image observations become vectors.
+        mask_key: the key of action masks in observations or infos; None or 'none' if there are no masks.
         render_mode: Gymnasium's render mode.
 
     Raises:
@@ -73,6 +77,7 @@ class EnvFactory:
     imports: Sequence[str] = ()
     agent_index: bool = False
     flatten: bool = False
+    mask_key: str | None = MASK_KEY
     render_mode: str | None = None
 
     def __post_init__(self) -> None:
@@ -116,7 +121,20 @@ class EnvFactory:
         # a user's wrapper may change the stack
         stack = self.frame_stack if maker.atari and not maker.wrappers else 1
         about: dict[str, Any] = {'spec': maker.spec, 'frame_stack': stack, 'atari': maker.atari is not None}
-        return Envs(made, id=maker.name, has_reports=has_reports, factory=self, flatten=maker.flatten, **about)
+        envs = Envs(made, id=maker.name, has_reports=has_reports, factory=self, encoding=maker.encoding, **about)
+        self._check_mask_key(envs)
+        return envs
+
+    def _check_mask_key(self, envs: Envs) -> None:
+        """Check that observations or infos have a mask with a key that the user set."""
+        if envs.n_mask or self.encoding.mask_key in (None, MASK_KEY):
+            return
+        with envs:
+            space = envs.encoder.raw_space
+            keys = list(space.spaces) if isinstance(space, spaces.Dict) else []
+            known = f', expected one of {", ".join(keys)}{did_you_mean(str(self.mask_key), keys)}' if keys else ''
+            problem = f'got {self.mask_key}, but {envs.id} has no such action mask in observations or infos'
+            raise OptionError('mask_key', problem + known)
 
     def maker(self) -> EnvMaker:
         """Return the maker of one environment.
@@ -131,7 +149,7 @@ class EnvFactory:
             wrappers=tuple(map(load_wrapper, self.wrapper)),
             render_mode=self.render_mode,
             agent_index=bool(self.agent_index),
-            flatten=bool(self.flatten),
+            encoding=self.encoding,
         )
         recognised = is_atari(maker.spec, maker.kwargs)
         if self.preprocess and maker.spec is not None and not recognised:
@@ -152,8 +170,13 @@ class EnvFactory:
         own |= {'kwargs': self.env_kwargs, 'render_mode': self.render_mode}
         made = EnvPoolVectorEnv(name, self.n_envs, self._atari, **own)
         stack = self.frame_stack if made.atari else 1
-        about: dict[str, Any] = {'frame_stack': stack, 'atari': made.atari, 'flatten': bool(self.flatten)}
+        about: dict[str, Any] = {'frame_stack': stack, 'atari': made.atari, 'encoding': self.encoding}
         return Envs(made, id=name, has_reports=True, factory=self, **about)
+
+    @property
+    def encoding(self) -> Encoding:
+        """The options of the encoder of observations."""
+        return Encoding(bool(self.flatten), None if self.mask_key == NO_MASK else self.mask_key)
 
     @property
     def _atari(self) -> AtariConfig:

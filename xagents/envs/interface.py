@@ -13,11 +13,12 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from xagents.envs.action_masks import NoLegalActionError, mask_problem
 from xagents.envs.goals import GoalFunctions
 from xagents.envs.multi_agent import AGENT_SET, TEAM_REWARD, AgentRows, AgentSet
 from xagents.envs.snapshots.read import MissingStateError, restore_snapshot
 from xagents.envs.snapshots.write import Snapshot, SnapshotError, take_snapshot
-from xagents.envs.spaces import ObservationEncoder
+from xagents.envs.spaces import DEFAULT_ENCODING, Encoding, ObservationEncoder
 from xagents.envs.step_recorder import StepRecorder
 from xagents.envs.vectors import LoopVectorEnv
 from xagents.envs.wrappers import REPORT, SUCCESS, is_success_value
@@ -163,6 +164,7 @@ class Envs(Copyable):
         observation_space: the encoded observation space of one environment, of shape D.
         is_image: whether encoded observations are images [H, W, C].
         action_space: the action space of one environment, unchanged.
+        n_mask: the number of elements of an observation, its last ones, that are the action mask; 0 without a mask.
         can_snapshot_each: whether each environment can be copied individually.
         can_render: whether `render` returns frames.
         frames_per_second: the natural frame rate of a video; 30 if the environment does not define one.
@@ -184,7 +186,7 @@ class Envs(Copyable):
         spec: Gymnasium's spec of one environment.
         frame_stack: the number of frames in an image.
         atari: whether the environments have the Atari preprocessing.
-        flatten: whether images become vectors.
+        encoding: options of the encoder.
 
     Raises:
         ValueError: if the observation space has no fixed size, or the vector resets in another mode.
@@ -201,7 +203,7 @@ class Envs(Copyable):
         spec: EnvSpec | None = None,
         frame_stack: int = 1,
         atari: bool = False,
-        flatten: bool = False,
+        encoding: Encoding = DEFAULT_ENCODING,
     ) -> None:
         mode = vector.metadata.get('autoreset_mode')
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.NEXT_STEP.value):
@@ -213,8 +215,11 @@ class Envs(Copyable):
         self.agents = agent_set.names if agent_set else ()
         self.agents_per_env = max(len(self.agents), 1)
         self.id, self.spec, self.atari = id, spec, atari
-        self.encoder = ObservationEncoder(vector.single_observation_space, flatten)
+        self.encoder = ObservationEncoder(vector.single_observation_space, encoding)
         self.observation_space = self.encoder.space
+        self.n_mask = agent_set.agent_groups[0].n_mask if agent_set else self.encoder.n_mask
+        if self.n_mask and (problem := mask_problem(vector.single_action_space, self.n_mask)):
+            raise OptionError('env', f'{id} {problem}')
         self.is_image = len(self.observation_space.shape) == 3
         self.frame_stack = frame_stack if self.is_image else 1
         self.action_space = vector.single_action_space
@@ -228,6 +233,9 @@ class Envs(Copyable):
         self.frames_per_second = float(vector.metadata.get('render_fps') or 30)
         self._seeds: np.random.SeedSequence | None = None
         self._encode = None if self.encoder.identity else self.encoder
+        self._n_steps, self._returns_raw = 0, False
+        nvec: Any = self.action_space.nvec.ravel() if isinstance(self.action_space, spaces.MultiDiscrete) else []
+        self._mask_ends = np.cumsum(nvec, dtype=np.int64)[:-1]
         self._rewards, self._ended = np.zeros(self.n_envs, np.float32), np.zeros(self.n_envs, bool)
         self._newly_ended = np.zeros(self.n_envs, bool) if self.agents else self._ended
         self.env_indices: Sequence[int] = vector.row_indices if isinstance(vector, AgentRows) else range(self.n_envs)
@@ -272,7 +280,8 @@ class Envs(Copyable):
         self._totals[:] = self._lengths[:] = 0
         if self.recorder is not None:
             self.recorder.reset(observations)
-        return observations if self._encode is None else self._encode(observations)
+        self._n_steps = 0
+        return self._encode_legal(observations)
 
     @property
     def groups(self) -> dict[str, Envs]:
@@ -323,8 +332,34 @@ class Envs(Copyable):
                 total, length = float(self._totals[i]), int(self._lengths[i])
                 self._episodes.append(EpisodeEnd(total, length, self.env_indices[i], success, team))
                 self._totals[i] = self._lengths[i] = 0
-        observations = observations if self._encode is None else self._encode(observations)
-        return observations, rewards, terminated, truncated
+        self._n_steps += 1
+        return self._encode_legal(observations), rewards, terminated, truncated
+
+    def _encode_legal(self, observations: Any) -> np.ndarray:
+        """Return encoded observations [N, *D] in which each running episode has a legal action.
+
+        Raises:
+            NoLegalActionError: if there is none.
+        """
+        if self._returns_raw:
+            return observations
+        encoded = observations if self._encode is None else self._encode(observations)
+        if self.n_mask:
+            choices = np.split(encoded[:, -self.n_mask :], self._mask_ends, 1)
+            illegal = self.valid & ~np.all([part.any(1) for part in choices], 0)
+            if illegal.any():
+                raise NoLegalActionError(self.id, int(np.flatnonzero(illegal)[0]), self._n_steps)
+        return encoded
+
+    def return_raw_observations(self) -> None:
+        """From now on, return observations as the environments do, without encoding."""
+        self._returns_raw = True
+
+    @property
+    def network_shape(self) -> tuple[int, ...]:
+        """The shape of the part of an encoded observation that networks receive: without an action mask."""
+        shape = self.observation_space.shape
+        return (shape[0] - self.n_mask,) if self.n_mask else shape
 
     def _take_reports(self, info: dict[str, Any]) -> None:
         for i in np.flatnonzero(info[f'_{REPORT}']).tolist():

@@ -16,10 +16,12 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
+from xagents.envs.action_masks import with_info_mask, with_parallel_info_masks
 from xagents.envs.multi_agent import ParallelEnvAdapter
 from xagents.envs.packages import is_envpool_id, package_of_id, package_of_module, qualified_id, run_entry_points
 from xagents.envs.pettingzoo_envs import PREFIX, PettingZooMaker, is_pettingzoo_env, to_parallel_env
 from xagents.envs.registry import env_registry
+from xagents.envs.spaces import DEFAULT_ENCODING, Encoding
 from xagents.envs.wrappers import AtariConfig, EpisodeReport, RawReward, preprocess_atari
 from xagents.options.errors import OptionError, did_you_mean, nearest, one_line
 from xagents.registry.parts import NAME_PATTERN
@@ -43,7 +45,7 @@ class EnvMaker:
         render_mode: Gymnasium's render mode.
         agent_index: whether the agent's one-hot index is appended to each observation of several agents.
         equal_spaces: whether several agents must have equal spaces, as a single policy requires.
-        flatten: whether image observations become vectors, in `Envs` or in the adapter of several agents.
+        encoding: options of the encoder of observations, in `Envs` or in the adapter of several agents.
     """
 
     name: str
@@ -55,7 +57,7 @@ class EnvMaker:
     render_mode: str | None = None
     agent_index: bool = False
     equal_spaces: bool = True
-    flatten: bool = False
+    encoding: Encoding = DEFAULT_ENCODING
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -93,7 +95,7 @@ class EnvMaker:
             env = RawReward(env)
         for wrapper in self.wrappers:
             env = _wrap(env, wrapper)
-        return EpisodeReport(env)
+        return EpisodeReport(env if self.atari else with_info_mask(env, self.encoding.mask_key))
 
     def _make_env(self, kwargs: dict[str, Any]) -> gymnasium.Env:
         """Make the environment without wrappers, but with its time limit unless the Atari preprocessing applies it."""
@@ -125,7 +127,8 @@ class EnvMaker:
         env = to_parallel_env(env, self.name)
         for wrapper in self.wrappers:
             env = _wrap(env, wrapper)
-        settings = (self.max_episode_steps, self.agent_index, self.equal_spaces, self.flatten)
+        env = with_parallel_info_masks(env, self.encoding.mask_key)
+        settings = (self.max_episode_steps, self.agent_index, self.equal_spaces, self.encoding)
         team = ParallelEnvAdapter(env, self.name, *settings)
         team.reset(seed=0)  # raise errors of a reset before a run writes files
         return team

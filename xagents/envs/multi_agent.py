@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
-from xagents.envs.spaces import ObservationEncoder
+from xagents.envs.spaces import DEFAULT_ENCODING, Encoding, ObservationEncoder
 from xagents.envs.wrappers import SUCCESS, success_of
 from xagents.options.errors import OptionError, one_line
 
@@ -35,11 +35,13 @@ class AgentGroup(NamedTuple):
         agent_indices: the indices of the agents.
         observation_space: the encoded observation space of each agent, of shape D.
         action_space: the action space of each agent.
+        n_mask: the number of elements of an encoded observation, its last ones, that are the action mask.
     """
 
     agent_indices: tuple[int, ...]
     observation_space: spaces.Box
     action_space: spaces.Space
+    n_mask: int = 0
 
 
 class AgentSet(NamedTuple):
@@ -66,7 +68,7 @@ class ParallelEnvAdapter(gymnasium.Env):
         index: whether the agent's one-hot index is appended to each observation: as elements of a vector, or as
             channels of an image.
         equal_spaces: whether all agents must have equal spaces, as a single policy requires.
-        flatten: whether image observations become vectors.
+        encoding: options of the encoders of observations.
 
     Raises:
         OptionError: if there are no agents or, for a single policy, agents with different spaces.
@@ -79,7 +81,7 @@ class ParallelEnvAdapter(gymnasium.Env):
         max_episode_steps: int | None = None,
         index: bool = False,
         equal_spaces: bool = True,
-        flatten: bool = False,
+        encoding: Encoding = DEFAULT_ENCODING,
     ):
         self.env, self.name, self.limit = env, name, max_episode_steps
         self.agents = tuple(env.possible_agents)
@@ -90,18 +92,21 @@ class ParallelEnvAdapter(gymnasium.Env):
         if equal_spaces:
             _check_equal_spaces(env, name, self.agents)
         groups, m = _group_agents(env, self.agents), len(names)
-        self._encoders = [ObservationEncoder(observation, flatten) for _, observation, _ in groups]
-        encoded = [_with_agent_index(e.space, m) if index else e.space for e in self._encoders]
-        agent_groups = tuple(AgentGroup(own, space, act) for (own, _, act), space in zip(groups, encoded, strict=True))
+        self._encoders = [ObservationEncoder(observation, encoding) for _, observation, _ in groups]
+        encoded = [_with_agent_index(e.space, m, e.n_mask) if index else e.space for e in self._encoders]
+        made = zip(groups, encoded, self._encoders, strict=True)
+        agent_groups = tuple(AgentGroup(own, space, act, e.n_mask) for (own, _, act), space, e in made)
         self.render_mode = getattr(env, 'render_mode', None)
         self.metadata = {**(getattr(env, 'metadata', None) or {}), AGENT_SET: AgentSet(names, agent_groups)}
         shown = [batch_space(group.observation_space, len(group.agent_indices)) for group in agent_groups]
         self._observations = tuple(np.zeros(space.shape or (), space.dtype) for space in shown)
         pairs = zip(self._observations, self._encoders, strict=True)
-        self._observation_views = [observed[..., : encoder.space.shape[-1]] for observed, encoder in pairs]
+        # the index of the agent stands before the mask
+        cuts = [(observed, encoder.space.shape[-1] - encoder.n_mask, encoder.n_mask) for observed, encoder in pairs]
+        self._observation_views = [(seen[..., :n], seen[..., seen.shape[-1] - n_mask :]) for seen, n, n_mask in cuts]
         if index:
-            for group, observed in zip(agent_groups, self._observations, strict=True):
-                _append_agent_index(observed, group.agent_indices, m)
+            for group, (observed, n, _) in zip(agent_groups, cuts, strict=True):
+                _write_agent_index(observed[..., n : n + m], group.agent_indices, m)
         self._rewards, self._success, self._team_reward = np.zeros(m), np.full(m, np.nan), np.full(m, np.nan)
         self._terminated, self._truncated = np.zeros(m, np.int8), np.zeros(m, np.int8)
         number, success = (spaces.Box(*bounds, (m,), np.float64) for bounds in ((-np.inf, np.inf), (0.0, 1.0)))
@@ -177,11 +182,14 @@ class ParallelEnvAdapter(gymnasium.Env):
 
     def _write_observations(self, observations: Mapping[str, Any]) -> None:
         """Store the encoded observations of all agents that are present."""
-        for group, seen, encode in zip(self._agent_groups, self._observation_views, self._encoders, strict=True):
+        for group, (seen, masks), encode in zip(
+            self._agent_groups, self._observation_views, self._encoders, strict=True
+        ):
             own = [self.agents[i] for i in group.agent_indices]
             rows = [row for row, agent in enumerate(own) if agent in observations]
             if rows:
-                seen[rows] = encode([observations[own[row]] for row in rows])
+                encoded = encode([observations[own[row]] for row in rows])
+                seen[rows], masks[rows] = np.split(encoded, [seen.shape[-1]], -1)
 
     def _observation(self) -> dict[str, Any]:
         flags = {'terminated': self._terminated, 'truncated': self._truncated, 'success': self._success}
@@ -350,11 +358,11 @@ def _check_equal_spaces(env: Any, name: str, agents: Sequence[Any]) -> None:
                 raise OptionError('env', f'{name}: {got}; {expected}')
 
 
-def _append_agent_index(observed: np.ndarray, agent_indices: Sequence[int], m: int) -> None:
-    """Write the one-hot index of each agent to the end of the observations [n, …, D + m] of n of m agents."""
+def _write_agent_index(observed: np.ndarray, agent_indices: Sequence[int], m: int) -> None:
+    """Write the one-hot index of each agent to a part [n, …, m] of the observations of n of m agents."""
     top: Any = BYTE_MAX if observed.dtype == np.uint8 else 1
     marks = np.eye(m, dtype=observed.dtype)[list(agent_indices)] * top
-    observed[..., -m:] = marks.reshape(len(agent_indices), *[1] * (observed.ndim - 2), m)
+    observed[:] = marks.reshape(len(agent_indices), *[1] * (observed.ndim - 2), m)
 
 
 def _slice(agent_indices: Sequence[int]) -> slice | list[int]:
@@ -363,10 +371,11 @@ def _slice(agent_indices: Sequence[int]) -> slice | list[int]:
     return slice(first, last) if list(agent_indices) == list(range(first, last)) else list(agent_indices)
 
 
-def _with_agent_index(space: spaces.Box, m: int) -> spaces.Box:
-    """Return an encoded space with m more elements or channels at its end."""
+def _with_agent_index(space: spaces.Box, m: int, n_mask: int) -> spaces.Box:
+    """Return an encoded space with m more elements or channels, before the mask of `n_mask` elements at its end."""
     shape = (*space.shape[:-1], m)
     top: Any = BYTE_MAX if space.dtype == np.uint8 else 1
-    low = np.concatenate([space.low, np.zeros(shape, space.dtype)], -1)
-    high = np.concatenate([space.high, np.full(shape, top, space.dtype)], -1)
+    index = np.zeros(shape, space.dtype), np.full(shape, top, space.dtype)
+    ends = [np.split(bound, [space.shape[-1] - n_mask], -1) for bound in (space.low, space.high)]
+    low, high = (np.concatenate([first, own, last], -1) for (first, last), own in zip(ends, index, strict=True))
     return spaces.Box(low, high, dtype=cast(Any, space.dtype))

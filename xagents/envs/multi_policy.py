@@ -57,7 +57,8 @@ class MultiPolicyEnvs(Copyable):
         if factory.vector == 'envpool':
             expected = 'expected auto, sync or async for environments of several agents'
             raise OptionError('vector', f'got envpool, {expected}')
-        maker = dataclasses.replace(factory.maker(), equal_spaces=False, atari=None, flatten=False)
+        maker = dataclasses.replace(factory.maker(), equal_spaces=False, atari=None)
+        maker = dataclasses.replace(maker, encoding=dataclasses.replace(maker.encoding, flatten=False))
         self.factory, self.id = factory, maker.name
         self._parallel_vector = ParallelVector(make_base_vector(maker, factory.n_envs, factory.vector))
         self.agents = self._parallel_vector.agent_set.names

@@ -69,12 +69,17 @@ class RunningStatistics:
 class ObservationNormalizer:
     """A function that scales observations of shape D to mean 0 and variance 1, clipped to [-10, 10].
 
+    Args:
+        shape: D.
+        n_mask: the number of elements at the end of a vector, an action mask, that stay unchanged.
+
     Attributes:
-        statistics: the running statistics of observations.
+        statistics: the running statistics of observations, without the mask.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.statistics = RunningStatistics(shape)
+    def __init__(self, shape: tuple[int, ...], n_mask: int = 0) -> None:
+        self._scaled = slice(shape[-1] - n_mask) if n_mask else None
+        self.statistics = RunningStatistics((shape[0] - n_mask,) if n_mask else shape)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -84,13 +89,20 @@ class ObservationNormalizer:
 
     def update(self, observations: np.ndarray) -> None:
         """Add observations [..., *D]. Rows that only reset contain real observations and need no mask."""
-        self.statistics.update(observations)
+        self.statistics.update(observations if self._scaled is None else observations[..., self._scaled])
         self._refresh()
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Return scaled observations [..., *D] as a new float32 array; unscaled before the first update."""
         if not self.statistics.count:
             return np.asarray(observations, np.float32)
+        if self._scaled is None:
+            return self._scale_all(observations)
+        scaled = np.array(observations, np.float32)
+        scaled[..., self._scaled] = self._scale_all(scaled[..., self._scaled])
+        return scaled
+
+    def _scale_all(self, observations: np.ndarray) -> np.ndarray:
         scaled = np.subtract(observations, self._mean, dtype=np.float32)
         scaled *= self._scale
         return scaled.clip(-LIMIT, LIMIT, out=scaled)

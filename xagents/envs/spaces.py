@@ -6,6 +6,7 @@ turns the actions that a policy samples into actions of the environment.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,11 +14,28 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from xagents.envs.action_masks import MASK_KEY, mask_size
 from xagents.envs.packages import package_of_module
 from xagents.options.errors import one_line
 
 # The possible numbers of an image's channels; they distinguish the channel axis from height and width.
 CHANNELS = (1, 3, 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """Options of `ObservationEncoder`.
+
+    Attributes:
+        flatten: whether images become vectors.
+        mask_key: the key of a Dict observation whose part is an action mask; None if every part is an ordinary one.
+    """
+
+    flatten: bool = False
+    mask_key: str | None = MASK_KEY
+
+
+DEFAULT_ENCODING = Encoding()
 
 
 class ObservationEncoder:
@@ -33,39 +51,52 @@ class ObservationEncoder:
       and ones.
     - With `flatten`, images become vectors, too; uint8 vectors stay uint8.
     - Dict and Tuple become the concatenation of their parts, in the order of `gymnasium.spaces.flatten`; uint8
-      parts are scaled to [0, 1], as a network scales uint8 observations.
+      parts are scaled to [0, 1], as a network scales uint8 observations. An action mask is always the last part.
 
     Args:
         space: the observation space of one environment.
-        flatten: whether images become vectors.
+        encoding: options.
 
     Attributes:
         raw_space: the observation space of one environment.
-        flatten: whether images become vectors.
+        encoding: the options.
         space: the encoded space, of shape D: a vector or an image [H, W, C].
+        parts: the space of each part of a Dict or Tuple by its key, in the order of the encoded vector; else empty.
+        n_mask: the number of elements of the action mask; 0 without a mask.
         identity: whether encoding leaves observations unchanged.
 
     Raises:
-        ValueError: for a space without a fixed size (Sequence, Graph, Text, OneOf, …); the message names the space.
+        ValueError: for a space without a fixed size (Sequence, Graph, Text, OneOf, …), or a mask of another form than 0
+            and 1; the message names the space.
     """
 
-    def __init__(self, space: spaces.Space, flatten: bool = False) -> None:
-        self.raw_space, self.flatten = space, flatten
+    def __init__(self, space: spaces.Space, encoding: Encoding = DEFAULT_ENCODING) -> None:
+        self.raw_space, self.encoding, self.n_mask = space, encoding, 0
         self._order: tuple[int, ...] | None = None
+        self.parts = dict(_parts(space)) if isinstance(space, spaces.Dict | spaces.Tuple) else {}
+        if isinstance(space, spaces.Dict) and encoding.mask_key in space.spaces:
+            self.n_mask = mask_size(space, str(encoding.mask_key))
+            del self.parts[encoding.mask_key]
+            self.parts[encoding.mask_key] = spaces.MultiBinary(self.n_mask)
         if isinstance(space, spaces.Box):
             self.space = self._image_or_vector(space)
         else:
-            self.space = spaces.Box(*_flat_bounds(space), dtype=np.float32)
+            bounds = _joined_bounds(space, self.parts.items(), '') if self._is_composite else _flat_bounds(space)
+            self.space = spaces.Box(*bounds, dtype=np.float32)
         self._shape, self._dtype = self.space.shape, self.space.dtype
-        self._raw_shape = None if isinstance(space, spaces.Dict | spaces.Tuple) else space.shape
+        self._raw_shape = None if self._is_composite else space.shape
         self.identity = isinstance(space, spaces.Box) and space.shape == self._shape and space.dtype == self._dtype
+
+    @property
+    def _is_composite(self) -> bool:
+        return isinstance(self.raw_space, spaces.Dict | spaces.Tuple)
 
     def _image_or_vector(self, space: spaces.Box) -> spaces.Box:
         """Return the encoded space of a Box, and store the order of its axes."""
         dtype: Any = np.uint8 if space.dtype == np.uint8 else np.float32
         shape = space.shape
         low, high = space.low.astype(dtype), space.high.astype(dtype)
-        if self.flatten:
+        if self.encoding.flatten:
             low, high = low.reshape(-1), high.reshape(-1)
         elif len(shape) == 3:
             if shape[0] in CHANNELS and shape[-1] not in CHANNELS and min(shape[1:]) > max(CHANNELS):
@@ -126,14 +157,13 @@ class ObservationEncoder:
                 _check_parts(self.raw_space, one)
             empty: Any = create_empty_array(self.raw_space, n=len(observations))
             observations = concatenate(self.raw_space, list(observations), empty)
-        return _flat(self.raw_space, observations)
+        _check_parts(self.raw_space, observations)
+        return np.concatenate([_flat(part, observations[key]) for key, part in self.parts.items()], axis=1)
 
     def slices(self) -> dict[Any, slice]:
         """Return the slice of the encoded vector for each part of a Dict or Tuple, by the part's key."""
-        if not isinstance(self.raw_space, spaces.Dict | spaces.Tuple):
-            return {}
-        ends = np.cumsum([0, *(spaces.flatdim(part) for _, part in _parts(self.raw_space))]).tolist()
-        return {key: slice(*ends[i : i + 2]) for i, (key, _) in enumerate(_parts(self.raw_space))}
+        ends = np.cumsum([0, *(spaces.flatdim(part) for part in self.parts.values())]).tolist()
+        return {key: slice(*ends[i : i + 2]) for i, key in enumerate(self.parts)}
 
     def _wrong_shape(self, shape: tuple[int, ...]) -> ValueError:
         shapes = [self._shape, *([] if self._raw_shape in (None, self._shape) else [self._raw_shape])]
@@ -152,17 +182,24 @@ def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.nd
         low, high = (bound.astype(np.float32).reshape(-1) * byte_scale(space) for bound in (space.low, space.high))
         return low, high
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        bounds = [_flat_bounds(part, f'{name}[{key!r}]') for key, part in _parts(space)]
-        if not bounds:
-            raise ValueError(f'the observation space{name} {space} is empty')
-        low, high = zip(*bounds, strict=True)
-        return np.concatenate(low), np.concatenate(high)
+        return _joined_bounds(space, _parts(space), name)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         size = spaces.flatdim(space)
         return np.zeros(size, np.float32), np.ones(size, np.float32)
     expected = 'expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them'
     kind = type(space).__name__
     raise ValueError(f'the observation space{name} is a {kind}; {expected}: {_wrapper_hint(space)}')
+
+
+def _joined_bounds(
+    space: spaces.Space, parts: Iterable[tuple[Any, spaces.Space]], name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bounds of the concatenated parts of a space."""
+    bounds = [_flat_bounds(part, f'{name}[{key!r}]') for key, part in parts]
+    if not bounds:
+        raise ValueError(f'the observation space{name} {space} is empty')
+    low, high = zip(*bounds, strict=True)
+    return np.concatenate(low), np.concatenate(high)
 
 
 def _wrapper_hint(space: spaces.Space) -> str:

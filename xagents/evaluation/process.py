@@ -50,7 +50,7 @@ class PolicyEvaluator:
         if n_envs not in self._envs:
             self._envs[n_envs] = envs_from_bytes((self._folder / ENVIRONMENTS_FILE).read_bytes(), n_envs)
         envs = self._envs[n_envs]
-        if EnvSpaces(envs.encoder.raw_space, envs.action_space) != policy.spaces:
+        if EnvSpaces.of(envs) != policy.spaces:
             raise ValueError(f'{envs.id} in the evaluation process has other spaces than the training environment')
         collector = Collector.of_policy(envs, policy.acting_policy, policy.statistics, RandomStreams(0))
 

@@ -75,7 +75,9 @@ class RolloutWorker:
             plan, rows = NetworkPlan.from_dict(own['network']), envs.groups[name]
             network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32))
             self.policies[name] = policy_from_dict(own['policy'], network, rows.action_space)
-            normalizer = ObservationNormalizer(rows.observation_space.shape) if own['normalizes'] else None
+            normalizer = None
+            if own['normalizes']:
+                normalizer = ObservationNormalizer(rows.observation_space.shape, rows.n_mask)
             self.statistics[name] = Statistics(normalizer, raw_dtype=rows.observation_space.dtype)
         self._rollouts: dict[str, Rollout] = {}
         self._broadcast: Message | None = None

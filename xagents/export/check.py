@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from xagents.collecting.policies import Policy
+from xagents.envs.action_masks import sample_legal
 
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
@@ -57,14 +58,21 @@ def collect_observations(agent: BaseAgent) -> Any:
     actions = copy.deepcopy(agent.envs.action_space)
     actions.seed(seed % 2**31)
     with agent.envs.recreate(1) as envs:
-        envs._encode = None  # no encoding: raw observations are needed
+        envs.return_raw_observations()
         seen = [copy.deepcopy(envs.reset(seed))]  # a copy, because environments reuse their array
         n = envs.n_envs
         while len(seen) * n < N_OBSERVATIONS:
             random = len(seen) * n > N_OBSERVATIONS // 2 and rng.random() < 0.5
-            action = np.stack([actions.sample() for _ in range(n)]) if random else agent.act(seen[-1])
+            action = _random_actions(agent, actions, seen[-1], n) if random else agent.act(seen[-1])
             seen.append(copy.deepcopy(envs.step(action)[0]))
     return keras.tree.map_structure(lambda *rows: np.concatenate(rows)[:N_OBSERVATIONS], *seen)
+
+
+def _random_actions(agent: BaseAgent, actions: spaces.Space, observations: Any, n: int) -> np.ndarray:
+    """Return random actions for raw observations [n, …]; legal ones if they have action masks."""
+    n_mask = agent.envs.n_mask
+    masks = agent.envs.encoder(observations)[:, -n_mask:] if n_mask else [None] * n
+    return np.stack([sample_legal(actions, mask) for mask in masks])
 
 
 def as_batch(space: spaces.Space, observations: Any) -> Any:

@@ -78,7 +78,7 @@ class NumpyPolicy:
         """Return observations as vectors or images [N, *D]."""
         space, shape = self.plan['observation_space'], self.plan['network']['input_shape']
         if space['space'] != 'Box':
-            return np.concatenate(list(flatten(space, observations)), 1)
+            return np.concatenate(list(flatten(space, observations, self.plan['order'])), 1)
         x = np.asarray(observations)
         if x.shape[1:] != tuple(space['shape']):
             expected = ', '.join(map(str, ('N', *space['shape'])))
@@ -109,6 +109,11 @@ class NumpyPolicy:
         size = int(np.prod(kernel))
         if kind == 'add':
             return x + second
+        if kind == 'part':
+            return x[:, call.get('start', 0) :][:, : kernel[0]]
+        if kind == 'mask-illegal':
+            assert second is not None
+            return np.where((second < 0.5) & (second.max(1, keepdims=True) > 0.5), np.float32(-1e30), x)
         if kind == 'action-values':
             return action_values(x.reshape(-1, *kernel), second, call.get('support'))
         weights = self.arrays['weights'][at : at + size].reshape(kernel)
@@ -182,12 +187,19 @@ def bounds(space: dict[str, Any]) -> list[Array]:
     return both
 
 
-def flatten(space: dict[str, Any], x: Any) -> Iterator[Array]:
-    """Yield the parts of a batch of observations as float32 [N, d]; discrete values are one-hot."""
+def flatten(space: dict[str, Any], x: Any, order: list[str | int] | None = None) -> Iterator[Array]:
+    """Yield the parts of a batch of observations as float32 [N, d]; discrete values are one-hot.
+
+    `order` is the order of the keys of a Dict; by default that of its space.
+    """
     kind = space['space']
-    if kind in ('Dict', 'Tuple'):
+    if kind == 'Dict':
+        parts = dict(space['parts'])
+        for key in order or parts:
+            yield from flatten(parts[key], x[key])
+    elif kind == 'Tuple':
         for i, part in enumerate(space['parts']):
-            yield from flatten(part[1], x[part[0]]) if kind == 'Dict' else flatten(part, x[i])
+            yield from flatten(part, x[i])
     elif kind in ('Discrete', 'MultiDiscrete'):
         sizes = np.ravel(space['n'] if kind == 'Discrete' else space['nvec'])
         choices = np.asarray(x, np.int64).reshape(-1, len(sizes)) - np.ravel(space['start'])

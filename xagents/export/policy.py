@@ -121,14 +121,18 @@ class ExportedPolicy:
         """
         agent, encoder = self._agent, self._agent.envs.encoder
         axes = None if encoder._order is None else list(encoder._order)
-        observations, actions = space_to_dict(encoder.raw_space), space_to_dict(agent.envs.action_space)
+        observed = encoder.raw_space
+        if encoder.n_mask:  # bytes of a mask are not scaled
+            observed = spaces.Dict(encoder.parts)
+        observations, actions = space_to_dict(observed), space_to_dict(agent.envs.action_space)
         shown = {'observation_space': observations, 'action_space': actions}
         arrays = {'weights': flat_parameters(self.network).numpy()}
         normalizer = agent.statistics.observations
         if normalizer is not None:
-            arrays |= add_prefix('observation_statistics', normalizer.state())
+            arrays |= add_prefix('observation_statistics', _whole_statistics(agent))
         inputs = [[part.name, list(part.path)] for part in self.inputs]
         about = {'agent': agent.id, 'normalizes': normalizer is not None, 'axes': axes, 'inputs': inputs}
+        about['order'] = list(encoder.parts)
         return PolicyData({**about, **shown, 'network': plan_from_model(self.network).to_dict()}, arrays)
 
     @property
@@ -161,7 +165,11 @@ def _make_encoder(agent: BaseAgent, inputs: list[Input]) -> Callable[[dict[str, 
     """Return a TensorFlow version of `ObservationEncoder`, from raw observations to vectors or images [N, *D]."""
     encoder = agent.envs.encoder
     if not isinstance(encoder.raw_space, spaces.Box):
-        return lambda x: _concatenate([_flatten(part.space, x[part.name]) for part in inputs])
+        keys = list(encoder.parts)
+        ordered = sorted(inputs, key=lambda part: keys.index(part.path[0]) if part.path else 0)
+        last = keys[-1] if encoder.n_mask else None
+        spaced = [(part.name, encoder.parts[last] if part.path[:1] == (last,) else part.space) for part in ordered]
+        return lambda x: _concatenate([_flatten(space, x[name]) for name, space in spaced])
     order, shape, dtype = encoder._order, encoder.space.shape, tf.as_dtype(encoder.space.dtype)
 
     def encode(observations: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -189,6 +197,17 @@ def _concatenate(parts: list[tf.Tensor]) -> tf.Tensor:
     return parts[0] if len(parts) == 1 else tf.concat(parts, 1)
 
 
+def _whole_statistics(agent: BaseAgent) -> dict[str, np.ndarray]:
+    """Return the statistics of observations; an action mask has a mean of 0 and a scale of 1."""
+    normalizer, n_mask = agent.statistics.observations, agent.envs.n_mask
+    assert normalizer is not None
+    state = normalizer.state()
+    if n_mask:
+        state['mean'] = np.concatenate([state['mean'], np.zeros(n_mask)])
+        state['var'] = np.concatenate([state['var'], np.full(n_mask, 1 - EPSILON)])
+    return state
+
+
 def _make_normalizer(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return a function that normalises encoded observations with the agent's present statistics."""
     normalizer = agent.statistics.observations
@@ -196,8 +215,9 @@ def _make_normalizer(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
         return lambda x: x
     if not normalizer.statistics.count:
         return lambda x: tf.cast(x, tf.float32)
-    mean = normalizer.statistics.mean.astype(np.float32)
-    scale = (1 / np.sqrt(normalizer.statistics.var + EPSILON)).astype(np.float32)
+    statistics = _whole_statistics(agent)
+    mean = statistics['mean'].astype(np.float32)
+    scale = (1 / np.sqrt(statistics['var'] + EPSILON)).astype(np.float32)
     return lambda x: tf.clip_by_value((tf.cast(x, tf.float32) - mean) * scale, -LIMIT, LIMIT)
 
 

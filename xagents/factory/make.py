@@ -22,6 +22,7 @@ from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Envs
 from xagents.envs.maker import find_maker, load_wrapper
 from xagents.envs.multi_policy import MultiPolicyEnvs
+from xagents.envs.spaces import Encoding
 from xagents.factory.defaults import read_saved_record, resolve_with_record
 from xagents.factory.rules import SETTINGS_RULES, Proposal
 from xagents.factory.teams import agents_by_policy, make_members, member_settings, split_policies
@@ -52,6 +53,8 @@ COLLECTING_OPTIONS = (
     *('n_envs', 'vector', 'train_frequency', 'fragment_steps', 'buffer_max_size', 'buffer_initial_size'),
     *('noise', 'step_noise_coef', 'epsilon_start', 'epsilon_decay_steps', 'epsilon_ladder'),
 )
+# options that apply to ready-made environments, too
+ENCODING_OPTIONS = ('flatten', 'mask_key')
 # height and width from which convolutions use all cores; threads that wait for each other made updates of 10 x 10
 # images 8 times slower on a busy machine
 SIDE_FOR_ALL_CORES = 32
@@ -178,13 +181,13 @@ class AgentPlan:
 
     def _ready_made_envs(self, env: Any) -> Envs:
         """Return ready-made environments. Raise OptionError for a given option that would need other environments."""
-        envs = as_envs(env, self.settings.environment.flatten)
+        envs = as_envs(env, encoding_of(self.settings))
         n_envs, given = envs.n_whole_envs, self.typed_options
         if given.get('n_envs') not in (None, n_envs):
             got = f'got {given["n_envs"]} with {n_envs} ready-made environments'
             raise OptionError('n_envs', f'{got}, expected {n_envs}, or a class or function that makes one')
         for name, option in declared_options(EnvironmentOptions).items():
-            if name not in ('env', 'n_envs', 'flatten') and given.get(name, option.default) != option.default:
+            if name not in ('env', 'n_envs', *ENCODING_OPTIONS) and given.get(name, option.default) != option.default:
                 got = f'got {format_value(given[name])} with ready-made environments'
                 raise OptionError(name, f'{got}, expected it where they are made, as in create_envs')
         return envs
@@ -321,7 +324,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
     dataset = open_dataset(name, download=settings.run.download)
     env: Any = environment.env
     if env is not None and not isinstance(env, str) and not callable(env):
-        envs = as_envs(env, environment.flatten)
+        envs = as_envs(env, encoding_of(settings))
         check_fits(dataset, envs, 'dataset')
         return settings, envs, []
     why = ''
@@ -331,17 +334,22 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
         settings = settings.with_environment(**dataset_options)
         environment = settings.environment
     if environment.env is None:
-        return settings, offline_envs(dataset, flatten=environment.flatten), [f'{why}; {UNEVALUATED}']
+        return settings, offline_envs(dataset, encoding=encoding_of(settings)), [f'{why}; {UNEVALUATED}']
     try:
         evaluation_envs = create_envs(**{**environment.asdict(), 'n_envs': 1})
     except OptionError as error:
         if declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'}:
             raise
-        offline = offline_envs(dataset, flatten=environment.flatten)
+        offline = offline_envs(dataset, encoding=encoding_of(settings))
         return settings.with_environment(env=None), offline, [f'{error.problem}; {UNEVALUATED}']
     with evaluation_envs:
         check_fits(dataset, evaluation_envs, 'dataset')
         return settings, offline_envs(dataset, evaluation_envs), []
+
+
+def encoding_of(settings: Settings) -> Encoding:
+    """Return the options of the encoder of observations."""
+    return EnvFactory('', **{name: getattr(settings.environment, name) for name in ENCODING_OPTIONS}).encoding
 
 
 def _warn_ignored_options(envs: Envs, run: RunOptions, typed_options: Mapping[str, Any]) -> list[str]:
@@ -447,7 +455,7 @@ def _build_network(
     own = isinstance(description, NetworkFunction)
     takes_actions = 'action_units' in description.argument_names if own else description.action is not None
     joins = network.takes_actions and takes_actions
-    shape = envs.observation_space.shape
+    shape = envs.network_shape
     if network.takes_actions and not joins:
         if len(shape) > 1:
             needed = 'an argument action_units of the function' if own else 'an action-* section in the file'

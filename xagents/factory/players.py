@@ -154,7 +154,7 @@ def _make_player(
     check_files(settings, entry, continued=True)
     creation = {n: v for n, v in settings.given_options.items() if n in declared_options(EnvironmentOptions)}
     envs = create_envs(**settings.environment.asdict())
-    env_spaces = EnvSpaces(envs.encoder.raw_space, envs.action_space)
+    env_spaces = EnvSpaces.of(envs)
     if env_spaces != trained.spaces:
         envs.close()
         known = f'{describe_space(trained.spaces.observations)}, actions: {describe_space(trained.spaces.actions)}'

@@ -7,6 +7,10 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
+# the logit or the value of an illegal action, and a number that separates it from all others
+ILLEGAL = np.float32(-1e30)
+LEGAL_FROM = np.float32(-1e29)
+
 
 class PublishedWeights(NamedTuple):
     """Weights after an update, for copies of the network that act.

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from xagents.networks.layers import BatchRenorm, NoisyDense, noise_units
-from xagents.networks.models import LogProbabilities, LogStd
+from xagents.networks.layers import BatchRenorm, MaskIllegal, NoisyDense, Part, noise_units
+from xagents.networks.models import LogProbabilities, LogStd, as_model
 from xagents.networks.plan import ACTIVATIONS, JOINING_KINDS, NORM_WEIGHTS, Kind, LayerCall, NetworkPlan
 from xagents.networks.registry import is_functional
 from xagents.networks.state_dependent import Deviations
@@ -30,6 +30,8 @@ _KINDS: dict[type, Kind] = {
     NoisyDense: 'noisy-dense',
     keras.layers.Add: 'add',
     ActionValues: 'action-values',
+    Part: 'part',
+    MaskIllegal: 'mask-illegal',
 }
 _NOT_OF_VECTORS = ('convolution', 'flatten', 'same', 'activation', 'layer-norm', 'batch-norm')
 
@@ -81,10 +83,12 @@ def _call(layer: Any, sources: list[int], target: int, offsets: dict[int, int]) 
     kind, source = _KINDS[type(layer)], sources[0]
     if kind in JOINING_KINDS:
         second = sources[1] if len(sources) > 1 else None
-        if kind == 'add':
+        if kind in ('add', 'mask-illegal'):
             return LayerCall(kind, source, target, second=second)
         kernel, support = (layer.n_actions, layer.n_atoms), tuple(map(float, layer.support))
         return LayerCall(kind, source, target, kernel=kernel, second=second, support=support)
+    if kind == 'part':
+        return LayerCall(kind, source, target, kernel=(layer.size,), start=layer.start)
     if kind in ('log-std', 'deviations'):
         expln = kind == 'deviations' and layer.expln
         return LayerCall(kind, source, target, offsets[id(layer.log_std)], tuple(layer.log_std.shape), expln=expln)
@@ -102,13 +106,17 @@ def _call(layer: Any, sources: list[int], target: int, offsets: dict[int, int]) 
     return LayerCall(kind, source, target, offsets[id(layer.kernel)], kernel, layer.use_bias, strides, activation)
 
 
-def layer_calls(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, list[Any], Any]]:
-    """Yield the layer calls of a model, sources first: a layer, its input tensors without noise, and its output tensor.
+def layer_calls(model: keras.Model, with_noise: bool = False) -> Iterator[tuple[keras.layers.Layer, list[Any], Any]]:
+    """Yield the layer calls of a model, sources first: a layer, its input tensors, and its output tensor.
 
     Keras has no public method to find the layer that returned a tensor.
+
+    Args:
+        model: a functional model.
+        with_noise: whether the input tensors of noisy layers include the noise.
     """
     given = {id(tensor) for tensor in model.inputs}
-    noise = {id(tensor) for tensor in model.inputs[1:]} if noise_units(model) else set()
+    noise = {id(tensor) for tensor in model.inputs[1:]} if noise_units(model) and not with_noise else set()
     pending = [(tensor, False) for tensor in reversed(model.outputs)]
     while pending:  # depth first; an iteration, because a deep network would exceed the recursion limit
         tensor, sources_done = pending.pop()
@@ -127,12 +135,48 @@ def without_noise(model: keras.Model) -> keras.Model:
     """Return a model of the same layers whose noisy layers have their mean weights; `model` if it has none."""
     if not noise_units(model):
         return model
-    tensors = {id(model.inputs[0]): keras.Input(model.inputs[0].shape[1:], name='observations')}
-    observations = tensors[id(model.inputs[0])]
-    for layer, sources, target in layer_calls(model):
+    observations = keras.Input(model.inputs[0].shape[1:], name='observations')
+    return keras.Model(observations, called_on(model, observations))
+
+
+def called_on(model: keras.Model, observations: Any, *others: Any) -> list[Any]:
+    """Return the outputs of the layers of a model that has a plan for other symbolic inputs.
+
+    The noise of noisy layers is a second input; without it, they have their mean weights.
+    """
+    tensors = {id(old): new for old, new in zip(model.inputs, (observations, *others), strict=False)}
+    for layer, sources, target in layer_calls(model, with_noise=bool(others)):
         inputs = [tensors[id(source)] for source in sources]
         tensors[id(target)] = layer(inputs if len(inputs) > 1 else inputs[0])
-    return keras.Model(observations, [tensors[id(output)] for output in model.outputs])
+    return [tensors[id(output)] for output in model.outputs]
+
+
+def with_masked_input(model: keras.Model, n_mask: int, masked: bool) -> keras.Model:
+    """Return a model of the same layers for observations with an action mask, [B, D + n_mask].
+
+    The layers receive the first D elements. The model gets a new optimizer if `model` is compiled.
+
+    Args:
+        model: a functional model of observations [B, D], possibly with further inputs.
+        n_mask: the number of elements of the mask.
+        masked: whether the first output, of `n_mask` units, gets `ILLEGAL` for illegal actions.
+    """
+    first, *others = model.inputs
+    size = first.shape[1]
+    observations = keras.Input((size + n_mask,), name='observations', dtype='float32')
+    more = [keras.Input(x.shape[1:], name=x.name, dtype=x.dtype) for x in others]
+    observed = Part(0, size, name='observed', dtype='float32')(observations)
+    outputs = called_on(model, observed, *more) if has_plan(model) else model([observed, *more] if more else observed)
+    outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+    if masked:
+        outputs[0] = masked_output(outputs[0], observations, n_mask)
+    return as_model([observations, *more] if more else observations, outputs, model)
+
+
+def masked_output(output: Any, observations: Any, n_mask: int) -> Any:
+    """Return an output [B, n] with `ILLEGAL` for actions that are illegal by the observations [B, D + n]."""
+    mask = Part(observations.shape[1] - n_mask, n_mask, name='mask', dtype='float32')(observations)
+    return MaskIllegal(name='legal', dtype='float32')([output, mask])
 
 
 def _unsupported(model: keras.Model) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from xagents.networks.acting import ILLEGAL
 from xagents.networks.registry import is_functional
 
 # the momentum and the bounds of the correction in CrossQ (Bhatt et al. 2024, arXiv:1902.05605v4)
@@ -148,6 +149,50 @@ class NoisyDense(keras.layers.Layer):
             'bias_initializer': keras.initializers.serialize(self.bias_initializer),
         }
         return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable('xagents')
+class Part(keras.layers.Layer):
+    """Adjacent elements of a vector: the part of an encoded observation that a network receives.
+
+    Args:
+        start: index of the first element.
+        size: number of elements.
+    """
+
+    def __init__(self, start: int, size: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.start, self.size = int(start), int(size)
+
+    def call(self, inputs: Any) -> Any:
+        """Return the elements [B, size] of vectors [B, D]."""
+        return inputs[:, self.start : self.start + self.size]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the config from which Keras creates an equal layer."""
+        return {**super().get_config(), 'start': self.start, 'size': self.size}
+
+
+@keras.saving.register_keras_serializable('xagents')
+class MaskIllegal(keras.layers.Layer):
+    """The logits or values of actions, with `ILLEGAL` for illegal actions."""
+
+    def call(self, inputs: Sequence[Any]) -> Any:
+        """Return [B, n] for values [B, n] and an action mask [B, n]."""
+        return mask_illegal(tf.cast(inputs[0], tf.float32), inputs[1])
+
+    def compute_output_shape(self, input_shape: Sequence[Any]) -> Any:
+        """Return the shape of the values."""
+        return input_shape[0]
+
+
+def mask_illegal(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Return values [B, n] with `ILLEGAL` for actions whose mask [B, n] is 0.
+
+    After the end of an episode, no action may be legal. All values then stay unchanged.
+    """
+    illegal = (mask < 0.5) & (tf.reduce_max(mask, -1, keepdims=True) > 0.5)
+    return tf.where(illegal, tf.constant(ILLEGAL), values)
 
 
 def noise_units(model: keras.Model) -> int:

@@ -196,7 +196,12 @@ def with_log_std(model: keras.Model, init: float) -> keras.Model:
 
 def with_outputs(model: keras.Model, outputs: list[Any]) -> keras.Model:
     """Return a model of the same layers with other outputs, and with an equal optimizer if `model` has one."""
-    other = keras.Model(model.input, outputs)
+    return as_model(model.input, outputs, model)
+
+
+def as_model(inputs: Any, outputs: list[Any], model: keras.Model) -> keras.Model:
+    """Return a model of inputs and outputs, with an optimizer equal to that of `model` if there is one."""
+    other = keras.Model(inputs, outputs)
     if getattr(model, 'optimizer', None) is not None:
         other.compile(_unbuilt_optimizer(model.optimizer))
         other.optimizer.build(other.trainable_variables)

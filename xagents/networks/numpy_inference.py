@@ -25,7 +25,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from xagents.networks.acting import PublishedWeights
+from xagents.networks.acting import ILLEGAL, PublishedWeights
 from xagents.networks.plan import JOINING_KINDS, NORM_WEIGHTS, LayerCall, NetworkPlan
 
 try:
@@ -148,10 +148,11 @@ class NumpyNetwork:
             target = _vectors(shape[0], len(source))
             steps.append((_fill, source.reshape(len(source), -1).T, target[:-1, : len(source)]))
             return target
-        if call.kind not in ('log-std', 'log-probabilities', 'activation'):
+        if call.kind not in ('log-std', 'log-probabilities', 'activation', 'part'):
             return source  # the output equals the input
         target = _buffer(shape[0], source.shape[1])
-        values = self._view(call.at, (shape[0], 1)) if call.kind == 'log-std' else source[:-1]
+        values = self._view(call.at, (shape[0], 1)) if call.kind == 'log-std' else source[call.start : -1]
+        values = values[: shape[0]]
         steps.append((_fill, values, target[:-1]))
         if call.kind == 'log-probabilities':
             steps.append((_log, target[:-1], target[:-1]))
@@ -197,6 +198,12 @@ class NumpyNetwork:
             target = np.empty_like(source)
             target[-1] = 1
             steps.append((functools.partial(np.add, second[:-1]), source[:-1], target[:-1]))
+            return target
+        if call.kind == 'mask-illegal':
+            assert second is not None
+            target = np.empty_like(source)
+            target[-1] = 1
+            steps.append((functools.partial(_mask_illegal, second[:-1]), source[:-1], target[:-1]))
             return target
         n_actions, n_atoms = call.kernel
         target = _buffer(n_actions, source.shape[1])
@@ -325,6 +332,12 @@ def _action_values(support: Array | None, value: Array | None, atoms: Array, tar
         return
     shares = np.exp(atoms - np.maximum.reduce(atoms, 1, keepdims=True))
     np.divide(np.add.reduce(shares * support[:, None], 1), np.add.reduce(shares, 1), target)
+
+
+def _mask_illegal(mask: Array, source: Array, target: Array) -> None:
+    """Copy values [n, N] with `ILLEGAL` where the mask [n, N] is 0, except in a column whose mask is 0."""
+    np.copyto(target, source)
+    np.copyto(target, ILLEGAL, where=(mask < _HALF) & (np.maximum.reduce(mask, 0) > _HALF))
 
 
 def _expln(source: Array, target: Array) -> None:

@@ -29,11 +29,13 @@ Kind = Literal[
     'noisy-dense',
     'add',
     'action-values',
+    'part',
+    'mask-illegal',
 ]
 # weights of a normalisation for each unit: scale and offset, and for `batch-norm` also moving mean and variance
 NORM_WEIGHTS = {'layer-norm': 2, 'batch-norm': 4}
 # kinds that may have a second input
-JOINING_KINDS = ('add', 'action-values')
+JOINING_KINDS = ('add', 'action-values', 'mask-illegal')
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,13 @@ class LayerCall:
         kind: kind of the layer; the output of `same` equals its input.
         source: number of the input tensor; 0 is the input of the network.
         target: number of the output tensor.
-        second: number of the second input tensor, of `add` and of `action-values` of a dueling network; or None.
+        second: number of the second input tensor, of `add`, of `action-values` of a dueling network, and of
+            `mask-illegal`, the mask; or None.
         at: index of the first weight in the weight vector: the kernel, then the bias.
         kernel: shape of the kernel: (inputs, units) for dense layers and deviations, (height, width, channels, filters)
-            for convolutions, (units,) for a log-std and a normalisation; (actions, atoms) for `action-values`, which
-            have no weights. A noisy layer has kernel and bias, then their standard deviations.
+            for convolutions, (units,) for a log-std and a normalisation; (actions, atoms) for `action-values` and
+            (elements,) for a part, which have no weights. A noisy layer has kernel and bias, then their standard
+            deviations.
         bias: whether the layer has a bias.
         strides: strides of a convolution without padding.
         activation: activation after the layer, one of ACTIVATIONS.
@@ -56,6 +60,7 @@ class LayerCall:
         expln: whether deviations use expln instead of exp (see `xagents.networks.state_dependent`).
         noise_at: index of the first noise of a noisy layer in the noise vector: of its inputs, then of its units.
         support: smallest and largest return of a categorical distribution; empty for quantiles.
+        start: index of the first element of a part.
     """
 
     kind: Kind
@@ -71,11 +76,12 @@ class LayerCall:
     second: int | None = None
     noise_at: int = 0
     support: tuple[float, ...] = ()
+    start: int = 0
 
     @property
     def n_parameters(self) -> int:
         """Number of weights of the layer."""
-        if self.kind == 'action-values':
+        if self.kind in ('action-values', 'part'):
             return 0
         if self.kind == 'noisy-dense':
             return 2 * (math.prod(self.kernel) + self.kernel[-1])
@@ -108,7 +114,7 @@ class NetworkPlan:
         """Check that the numbers, which may be from a file, are whole numbers, and that sizes are at least 1."""
         sizes = [*self.input_shape, *(n for call in self.calls for n in (*call.kernel, *call.strides))]
         others = [self.n_parameters, *self.outputs]
-        others += [n for c in self.calls for n in (c.source, c.target, c.at, c.noise_at, c.second or 0)]
+        others += [n for c in self.calls for n in (c.source, c.target, c.at, c.noise_at, c.start, c.second or 0)]
         if any(type(n) is not int or n < 1 for n in sizes) or any(type(n) is not int or n < 0 for n in others):
             raise ValueError('not a network plan: a size is not a whole number, or is too small')
         if any(type(flag) is not bool for call in self.calls for flag in (call.bias, call.expln)):
@@ -185,8 +191,10 @@ def _shape(call: LayerCall, source: tuple[int, ...], second: tuple[int, ...] | N
             return height, width, call.kernel[3]
     elif call.kind in ('dense', 'noisy-dense') and len(call.kernel) == 2 and source == call.kernel[:1]:
         return call.kernel[1:]
-    elif call.kind == 'add' and source == second:
+    elif call.kind in ('add', 'mask-illegal') and source == second:
         return source
+    elif call.kind == 'part' and len(call.kernel) == len(source) == 1 and call.start + call.kernel[0] <= source[0]:
+        return call.kernel
     elif call.kind == 'action-values' and len(call.kernel) == 2:
         if source == (math.prod(call.kernel),) and second in (None, call.kernel[1:]):
             return call.kernel[:1]

@@ -51,6 +51,11 @@ class EnvironmentOptions(Options):
         None, 'Gymnasium wrappers around each environment, as module:Class', metavar='MODULE:CLASS'
     )
     flatten: bool = option(False, 'learn from image observations as plain vectors, with dense networks')
+    mask_key: str | None = option(
+        'action_mask',
+        'key of the action mask, which limits the agent to legal actions, in observations or infos; none: no masks',
+        metavar='KEY',
+    )
     imports: list[str] | None = option(
         None,
         'modules to import first, which register agents, networks, stages and environments',

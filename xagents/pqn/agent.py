@@ -41,7 +41,7 @@ class PQN(OnPolicy):
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
-        self._check_model(model, [self.n_actions])
+        model = self._adopt_model(model, [self.n_actions], masked=True)
         self.options, rate = adopt_model_optimizer(model, self.options)
         self.model, self.critic, self.output_models = model, model, [model]
         self.step = GradientStep(model, self.traced_options, True, rate)
@@ -70,7 +70,7 @@ class PQN(OnPolicy):
 
     def make_policy(self, network: ActingNetwork) -> Policy:
         """Return the ε-greedy policy."""
-        return EpsilonGreedyPolicy(network, self.n_actions, self.options.epsilon_end)
+        return EpsilonGreedyPolicy(network, self.n_actions, self.options.epsilon_end, masked=self.envs.n_mask > 0)
 
     def schedules(self) -> dict[str, Schedule]:
         """Return the schedules: also ε."""

@@ -93,7 +93,8 @@ class SAC(ReplayedActorCritic):
 
     def make_policy(self, network: ActingNetwork) -> Policy:
         """Return a policy that samples actions from the outputs of `network`, which has the form of `actor`."""
-        policy = SamplingPolicy(network, self.distribution, False, self.options.noise_repeat(self.n_steps))
+        repeat = self.options.noise_repeat(self.n_steps)
+        policy = SamplingPolicy(network, self.distribution, False, repeat, self.envs.n_mask > 0)
         policy.warming_up = self.warming_up
         return policy
 
@@ -142,7 +143,8 @@ class SAC(ReplayedActorCritic):
             loss, entropy = self.policy_loss_and_entropy(observations, noise)
         _, updated, refused = self.actor_step(tape, loss, critics_updated > 0)
         temperature = self.temperature()
-        self.temperature.update(entropy, self.actor_step.optimizer.learning_rate, updated)
+        excess = entropy - self.wanted_entropy(observations)
+        self.temperature.update(excess, self.actor_step.optimizer.learning_rate, updated)
         for target in self.targets():
             target.soft_update(self.traced_options.tau * updated)
         return {
@@ -158,6 +160,10 @@ class SAC(ReplayedActorCritic):
         actions, log_probs = self.distribution.sample_with_log_prob(self.policy_outputs(observations, True), noise[1])
         q = self.policy_value([self.critic_value(critic, observations, actions) for critic in self.critic_models])
         return tf.reduce_mean(self.temperature() * log_probs - q), -tf.reduce_mean(log_probs)
+
+    def wanted_entropy(self, observations: tf.Tensor) -> Any:
+        """Return the entropy in nats that a learned temperature aims at, a scalar."""
+        return self.temperature.target
 
     def policy_value(self, values: list[tf.Tensor]) -> tf.Tensor:
         """Return the values that the policy maximises, the smaller of those of both critics."""

@@ -42,19 +42,19 @@ class Temperature:
         given = self._traced_options.target_entropy
         return self._target if given is None else given
 
-    def update(self, entropy: tf.Tensor, learning_rate: tf.Tensor, made: tf.Tensor) -> None:
-        """Make a step on the loss log(α) (entropy − target) if `made` is 1, and α is learned.
+    def update(self, excess: tf.Tensor, learning_rate: tf.Tensor, made: tf.Tensor) -> None:
+        """Make a step on the loss log(α) excess if `made` is 1, and α is learned.
 
         Haarnoja et al. 2018 (arXiv:1812.05905), equation 18, with log(α) in the place of α, as in their code.
 
         Args:
-            entropy: estimate of the policy's entropy in nats, a scalar.
+            excess: estimate of the policy's entropy minus the target, in nats, a scalar.
             learning_rate: the learning rate, a scalar.
             made: 1.0, or 0.0 to change nothing.
         """
         if self.is_learned:
             self._optimizer.optimizer.learning_rate.assign(learning_rate)
-            gradient = tf.reshape(entropy - self.target, [1])
+            gradient = tf.reshape(excess, [1])
             finite = made * tf.cast(tf.math.is_finite(gradient[0]), tf.float32)
             self._optimizer.apply([self._log], [gradient], tf.ones(()), finite)
 

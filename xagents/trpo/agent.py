@@ -56,9 +56,10 @@ class TRPO(OnPolicy):
 
     def __init__(self, envs: Any, actor_model: keras.Model, critic_model: keras.Model, **options: Any):
         super().__init__(envs, **options)
-        self.actor_model, self.critic = self.with_policy_head(actor_model), critic_model
-        self._check_model(self.actor_model, [self.distribution.n_units] * len(self.output_names), 'actor_model')
-        self._check_model(critic_model, [1], 'critic_model')
+        actor_model = self.with_policy_head(actor_model)
+        units = [self.distribution.n_units] * len(self.output_names)
+        self.actor_model = self._adopt_model(actor_model, units, 'actor_model', masked=True)
+        self.critic = critic_model = self._adopt_model(critic_model, [1], 'critic_model')
         self.minibatches = Minibatches(self.options, self.envs.n_envs)
         self._check_models()
         self._sampled = sampled_rows(self.options.n_steps, self.envs.n_envs, self.options.fvp_n_steps)

@@ -1,0 +1,141 @@
+"""Features of observations and actions with every agent that supports them: seeds, resuming, explorers, exports."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+
+import xagents
+from tests.agents.contract import CASES, assert_same, everything
+from tests.export.policies import FORMATS, exported
+from tests.runs.folders import assert_same_run, stopped_in_the_middle
+from xagents.export.policy import policy_inputs
+from xagents.export.write import export
+
+pytestmark = pytest.mark.usefixtures('eager')
+# agents whose tests are fast; those of the others are slow tests
+FAST = ('ppo', 'dqn', 'bc')
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """A feature, the environment that has it, and the agents that support it.
+
+    Args:
+        env: id of the environment, or of one environment for each agent that needs another one.
+        agents: ids of the agents.
+        env_kwargs: arguments of the environment.
+        options: options of the agents.
+        recorder: agent that records the data set for agents that learn from one.
+    """
+
+    env: str
+    agents: tuple[str, ...]
+    env_kwargs: dict = dataclasses.field(default_factory=dict)
+    options: dict = dataclasses.field(default_factory=dict)
+    recorder: str = 'ppo'
+
+    def make(self, agent_id, **options):
+        """Make a small agent."""
+        case = CASES[agent_id]
+        known = {'env': self.env, 'env_kwargs': self.env_kwargs}
+        source = {'n_envs': 3}
+        if case.offline:
+            source = {'dataset': self.record(), 'eval_frequency': 1000}
+        defaults = {'net': [8], 'seed': 1, 'quiet': True, 'opt_epsilon': 1e-3, **case.options}
+        return xagents.make(agent_id, **{**known, **source, **defaults, **self.options, **options})
+
+    def record(self):
+        """Record a data set from the environment and return its name."""
+        pytest.importorskip('minari')
+        name = f'{self.env.rpartition(":")[2].lower().replace("-v0", "")}-{len(str(self.env_kwargs))}-v0'
+        if name not in RECORDED:
+            RECORDED.add(name)
+            agent = xagents.make(self.recorder, self.env, env_kwargs=self.env_kwargs, net=[8], seed=1, **self.options)
+            xagents.record(agent, name, episodes=10, random_actions=0.5, seed=1, say=lambda line: None)
+        return name
+
+
+RECORDED: set[str] = set()
+MASKED = 'tests.masked_problems:TwoLegal-v0'
+FEATURES = {
+    'masks': Feature(
+        MASKED, ('a2c', 'acer', 'bc', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'), {'n': 5}, recorder='dqn'
+    ),
+}
+
+
+def every(*without):
+    """Parametrise a test over all features and the agents that support each."""
+    pairs = [(name, agent) for name, feature in FEATURES.items() for agent in feature.agents if agent not in without]
+    rows = [
+        pytest.param(FEATURES[name], agent, id=f'{name}-{agent}', marks=[] if agent in FAST else [pytest.mark.slow])
+        for name, agent in pairs
+    ]
+    return pytest.mark.parametrize(('feature', 'agent_id'), rows)
+
+
+def steps_of(agent_id):
+    """Return the steps of a short run, some of which are updates."""
+    return 60 if agent_id == 'acer' else CASES[agent_id].steps
+
+
+def check_resume(feature, agent_id, tmp_path, **options):
+    """Train 2N steps twice, resume one of the runs from the checkpoint after N steps, and compare files and state."""
+    whole, killed = tmp_path / 'whole', tmp_path / 'killed'
+    steps = 5 if CASES[agent_id].offline else steps_of(agent_id)
+    run = {'checkpoint_frequency': steps, 'save_seconds': 0.0, 'final_episodes': 0}
+    with contextlib.closing(feature.make(agent_id, run_dir=str(whole), schedule_steps=3 * steps, **options)) as agent:
+        agent.fit(max_steps=2 * steps, **run)
+        assert agent.context.updates > 0
+        state = everything(agent)
+    stopped_in_the_middle(whole, killed)
+    with contextlib.closing(xagents.resume(killed)) as agent:
+        agent.fit()
+        assert_same(everything(agent), state)
+    assert_same_run(whole, killed)
+
+
+@every()
+def test_a_killed_run_resumes_exactly(feature, agent_id, tmp_path):
+    check_resume(feature, agent_id, tmp_path)
+
+
+@every('a2c', 'bc', 'pqn', 'trpo')
+def test_a_killed_run_that_collects_one_iteration_ahead_resumes_exactly(feature, agent_id, tmp_path):
+    check_resume(feature, agent_id, tmp_path, overlap=True)
+
+
+@every('bc')
+def test_weights_do_not_depend_on_the_number_of_explorers(feature, agent_id):
+    results = []
+    for explorers in (None, 1, 3):
+        with contextlib.closing(feature.make(agent_id)) as agent:
+            agent.fit(max_steps=steps_of(agent_id), explorers=explorers, final_episodes=0)
+            assert agent.context.updates > 0
+            results.append((everything(agent), agent.steps, agent.games, list(agent.progress.rewards)))
+    for state, *counts in results[1:]:
+        assert_same(results[0][0], state)
+        assert list(results[0][1:]) == counts
+
+
+@every()
+def test_every_export_and_the_policy_without_tensorflow_act_as_the_agent(feature, agent_id, tmp_path):
+    with contextlib.closing(feature.make(agent_id)) as agent:
+        if not CASES[agent_id].offline:
+            agent.collector.collect(7)
+        space = agent.envs.encoder.raw_space
+        space.seed(3)
+        observations = [space.sample() for _ in range(40)]
+        batch = {key: np.stack([one[key] for one in observations]) for key in space.spaces}
+        expected = agent.act(batch)
+        agent.save(tmp_path / 'run')
+        policy = xagents.policy(tmp_path / 'run')
+        np.testing.assert_equal(policy(batch), expected)
+        arrays = {part.name: part.extract(batch) for part in policy_inputs(space)}
+        for format in FORMATS:
+            got = exported(export(agent, format, tmp_path / format, batch), format)(arrays)
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=format)
