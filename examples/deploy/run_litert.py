@@ -21,12 +21,16 @@ except ImportError:
 
 
 def load(folder):
-    """Return a function from arrays [N, …] by name to actions [N, …], for any N."""
+    """Return a function from arrays [N, …] by name to actions [N, …], for any N.
+
+    Actions of a Dict or Tuple space are a dict of arrays, by the names of the outputs in policy.json.
+    """
     runner = Interpreter(model_path=str(Path(folder) / 'policy.tflite')).get_signature_runner()
 
     def act(observations):
         # the runner adapts to another N; the next call overwrites the returned array
-        return runner(**observations)['actions'].copy()
+        outputs = {name: output.copy() for name, output in runner(**observations).items()}
+        return outputs.get('actions', outputs)
 
     return act
 
@@ -40,4 +44,5 @@ def observations_for(folder, path=None):
 
 if __name__ == '__main__':
     policy = load(sys.argv[1])
-    print(json.dumps(policy(observations_for(*sys.argv[1:])).tolist()))
+    actions = policy(observations_for(*sys.argv[1:]))
+    print(json.dumps(actions, default=lambda array: array.tolist()))

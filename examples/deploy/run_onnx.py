@@ -15,12 +15,16 @@ import onnxruntime
 
 
 def load(folder):
-    """Return a function from arrays [N, …] by name to actions [N, …], for any N."""
+    """Return a function from arrays [N, …] by name to actions [N, …], for any N.
+
+    Actions of a Dict or Tuple space are a dict of arrays, by the names of the outputs in policy.json.
+    """
     session = onnxruntime.InferenceSession(Path(folder) / 'policy.onnx', providers=['CPUExecutionProvider'])
+    names = [output.name for output in session.get_outputs()]
 
     def act(observations):
-        (actions,) = session.run(['actions'], observations)
-        return actions
+        outputs = dict(zip(names, session.run(names, observations), strict=True))
+        return outputs.get('actions', outputs)
 
     return act
 
@@ -34,4 +38,5 @@ def observations_for(folder, path=None):
 
 if __name__ == '__main__':
     policy = load(sys.argv[1])
-    print(json.dumps(policy(observations_for(*sys.argv[1:])).tolist()))
+    actions = policy(observations_for(*sys.argv[1:]))
+    print(json.dumps(actions, default=lambda array: array.tolist()))

@@ -15,13 +15,18 @@ import tensorflow as tf
 
 
 def load(folder):
-    """Return a function from arrays [N, …] by name to actions [N, …], for any N."""
+    """Return a function from arrays [N, …] by name to actions [N, …], for any N.
+
+    Actions of a Dict or Tuple space are a dict of arrays, by the names of the outputs in policy.json.
+    """
     loaded = tf.saved_model.load(str(folder))
 
     def act(observations):
         # access the signature through `loaded`, because a signature does not keep its weights alive
         call = loaded.signatures['serving_default']
-        return call(**{name: tf.constant(array) for name, array in observations.items()})['actions'].numpy()
+        outputs = call(**{name: tf.constant(array) for name, array in observations.items()})
+        outputs = {name: output.numpy() for name, output in outputs.items()}
+        return outputs.get('actions', outputs)
 
     return act
 
@@ -35,4 +40,5 @@ def observations_for(folder, path=None):
 
 if __name__ == '__main__':
     policy = load(sys.argv[1])
-    print(json.dumps(policy(observations_for(*sys.argv[1:])).tolist()))
+    actions = policy(observations_for(*sys.argv[1:]))
+    print(json.dumps(actions, default=lambda array: array.tolist()))

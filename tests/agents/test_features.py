@@ -12,8 +12,9 @@ import xagents
 from tests.agents.contract import CASES, assert_same, everything
 from tests.export.policies import FORMATS, exported
 from tests.runs.folders import assert_same_run, stopped_in_the_middle
-from xagents.export.policy import policy_inputs
+from xagents.export.policy import policy_inputs, policy_outputs
 from xagents.export.write import export
+from xagents.system.trees import leaf_at, stack_trees
 
 pytestmark = pytest.mark.usefixtures('eager')
 # agents whose tests are fast; those of the others are slow tests
@@ -61,10 +62,12 @@ class Feature:
 
 RECORDED: set[str] = set()
 MASKED = 'tests.masked_problems:TwoLegal-v0'
+MIXED = 'tests.mixed_problems:Identity-v0'
 FEATURES = {
     'masks': Feature(
         MASKED, ('a2c', 'acer', 'bc', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'), {'n': 5}, recorder='dqn'
     ),
+    'mixed actions': Feature(MIXED, ('a2c', 'bc', 'ppo', 'trpo'), {'nesting': 'nested'}),
 }
 
 
@@ -130,7 +133,7 @@ def test_every_export_and_the_policy_without_tensorflow_act_as_the_agent(feature
         space = agent.envs.encoder.raw_space
         space.seed(3)
         observations = [space.sample() for _ in range(40)]
-        batch = {key: np.stack([one[key] for one in observations]) for key in space.spaces}
+        batch = stack_trees(observations)
         expected = agent.act(batch)
         agent.save(tmp_path / 'run')
         policy = xagents.policy(tmp_path / 'run')
@@ -138,4 +141,8 @@ def test_every_export_and_the_policy_without_tensorflow_act_as_the_agent(feature
         arrays = {part.name: part.extract(batch) for part in policy_inputs(space)}
         for format in FORMATS:
             got = exported(export(agent, format, tmp_path / format, batch), format)(arrays)
-            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=format)
+            for output in policy_outputs(agent.envs.action_space):
+                own = got[output.name] if isinstance(got, dict) else got
+                wanted = leaf_at(expected, output.path)
+                np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-5, err_msg=format)
+                assert own.dtype == wanted.dtype

@@ -19,7 +19,7 @@ class ActorCritic(OnPolicy):
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
         model = self.with_policy_head(model)
-        log_std_units = [self.distribution.n_units] if self.distribution.has_log_std else []
+        log_std_units = self.distribution.parameter_units[1:]
         units = [*self.output_units(self.envs).values(), *log_std_units]
         self.model = self._adopt_model(model, units, masked=True)
         self.options, rate = adopt_model_optimizer(self.model, self.options)

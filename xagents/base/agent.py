@@ -49,6 +49,7 @@ from xagents.registry.traits import Traits
 from xagents.runs import recipes, training
 from xagents.runs.run import Run
 from xagents.runs.saving import read_weights
+from xagents.system.trees import map_tree
 
 if TYPE_CHECKING:
     from xagents.options.keywords import FitKeywords, RunKeywords
@@ -323,7 +324,7 @@ class BaseAgent:
         return {}
 
     @answer_keywords
-    def act(self, observations: Any, greedy: bool = True, policy: Policy | None = None) -> np.ndarray:
+    def act(self, observations: Any, greedy: bool = True, policy: Policy | None = None) -> Any:
         """Return environment actions.
 
         Args:
@@ -332,7 +333,8 @@ class BaseAgent:
             policy: a policy to use instead of the agent's own.
 
         Returns:
-            [N, …] in the shape and dtype of the environment's action space; one action for one observation.
+            [N, …] in the shape and dtype of the environment's action space; one action for one observation. For a Dict
+            or Tuple of actions, a dict or tuple of arrays.
         """
         self.refresh()
         policy, space = self.acting_policy if policy is None else policy, self.envs.encoder.raw_space
@@ -342,8 +344,8 @@ class BaseAgent:
         single = is_single(space, observations)
         encoded = self.envs.encoder(as_batch(space, observations) if single else observations)
         noise = None if greedy else policy.draw_noise(self.rng('sample'), (len(encoded),))
-        actions = np.array(self.collector.group.decode(policy(self.statistics.prepare(encoded), noise)['actions']))
-        return actions[0] if single else actions
+        actions = self.collector.group.decode(policy(self.statistics.prepare(encoded), noise)['actions'])
+        return map_tree(lambda leaf: np.array(leaf)[0] if single else np.array(leaf), actions)
 
     @answer_keywords
     def predict(

@@ -18,7 +18,7 @@ from xagents.collecting.policies import Policy, SamplingPolicy
 from xagents.collecting.rollouts import Rollout
 from xagents.envs.interface import Envs
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.distributions import Distribution, StateDependentGaussian, distribution_for
+from xagents.networks.distributions import Distribution, Gaussian, StateDependentGaussian, distribution_for
 from xagents.networks.gradient_steps import COUNTS, metric_vector
 from xagents.networks.models import with_log_std, with_logits
 from xagents.networks.programs import Program, has_convolutions, network_input, suits_xla
@@ -51,7 +51,7 @@ class OnPolicy(BaseAgent):
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
         """Check that actions are continuous if exploration is state-dependent."""
-        if _is_state_dependent(options) and not distribution_for(envs.action_space).has_log_std:
+        if _is_state_dependent(options) and not isinstance(distribution_for(envs.action_space), Gaussian):
             got = f'got true, but {envs.id} has actions of {one_line(envs.action_space)}'
             raise OptionError('sde', f'{got}, expected Box of floating-point numbers')
 
@@ -87,7 +87,7 @@ class OnPolicy(BaseAgent):
         if not self.distribution.has_log_std:
             return with_logits(model)
         if not _is_state_dependent(options):
-            return with_log_std(model, options.log_std_init)
+            return with_log_std(model, options.log_std_init, self.distribution.n_log_std)
         model = with_state_dependent_std(model, self.options.log_std_init, options.sde_expln)
         self.distribution = StateDependentGaussian(self.distribution.n_units, count_features(model))
         self._report_noise_size(count_features(model))

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
 from xagents.collecting.rollouts import ColumnSpecs
@@ -125,8 +126,8 @@ class SamplingPolicy(Policy):
         self.network, self.distribution, self.masked = network, distribution, masked
         self.keeps_outputs, self.noise_repeat = keeps_outputs, noise_repeat
         self.output_units = distribution.output_units
-        kept = distribution.output_names if keeps_outputs else ()
-        outputs = {name: ((distribution.n_units,), np.dtype(np.float32)) for name in kept}
+        kept = zip(distribution.output_names, distribution.parameter_units, strict=True) if keeps_outputs else ()
+        outputs = {name: ((units,), np.dtype(np.float32)) for name, units in kept}
         self.columns = {'actions': (distribution.action_shape, distribution.action_dtype), **outputs}
 
     def __call__(
@@ -346,7 +347,8 @@ class EpsilonRandomPolicy(Policy):
         policy_noise = self.policy.draw_noise(rng, shape) if self.stochastic else None
         if self._sampler is not None:
             return policy_noise, rng.random(shape) < self.probability, self._sampler.draw_noise(rng, shape)
-        random_actions = np.stack([np.asarray(self._space.sample()) for _ in range(shape[0])])
+        empty: Any = create_empty_array(self._space, n=shape[0])
+        random_actions = concatenate(self._space, [self._space.sample() for _ in range(shape[0])], empty)
         return policy_noise, rng.random(shape) < self.probability, self._decode.inverse(random_actions)
 
 

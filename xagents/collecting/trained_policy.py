@@ -23,6 +23,7 @@ from xagents.envs.spaces import ActionDecoder, Encoding, ObservationEncoder, as_
 from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
 from xagents.system.arrays import add_prefix, strip_prefix
+from xagents.system.trees import map_tree
 from xagents.version import __version__
 
 # the arrays of a policy that do not belong to the statistics
@@ -137,7 +138,7 @@ class TrainedPolicy:
         spaces = f'{describe_space(self.spaces.observations)} to {describe_space(self.spaces.actions)}'
         return f'<TrainedPolicy of {self.agent}: {spaces}>'
 
-    def __call__(self, observations: Any, stochastic: bool = False) -> np.ndarray:
+    def __call__(self, observations: Any, stochastic: bool = False) -> Any:
         """Return environment actions.
 
         Args:
@@ -158,8 +159,8 @@ class TrainedPolicy:
             expected = f'{describe_space(self.spaces.observations)}, or N of it ({error})'
             raise ValueError(f'observations: got {got}, expected {expected}') from error
         noise = self.acting_policy.draw_noise(self._rng, (len(encoded),)) if stochastic else None
-        actions = np.array(self._decode(self.acting_policy(self.statistics.prepare(encoded), noise)['actions']))
-        return actions[0] if single else actions
+        actions = self._decode(self.acting_policy(self.statistics.prepare(encoded), noise)['actions'])
+        return map_tree(lambda leaf: np.array(leaf)[0] if single else np.array(leaf), actions)
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False

@@ -15,10 +15,10 @@ from gymnasium.envs.registration import registry
 
 from xagents.datasets import dataset_names
 from xagents.datasets.minari import minari_module
-from xagents.datasets.trees import check_values
 from xagents.envs.packages import AUTOMATIC_MODULES
 from xagents.envs.spaces import ActionDecoder, ObservationEncoder
 from xagents.options.errors import OptionError, one_line
+from xagents.system.trees import check_values
 
 # rows of a batch; a large data set is copied in batches because it may not fit into memory
 BATCH_ROWS = 4096

@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 
 from xagents.datasets.reading import RecordedEpisode
-from xagents.datasets.trees import map_tree, stack_trees, tree_leaves
 from xagents.datasets.writing import DatasetWriter
 from xagents.system.arrays import add_prefix, strip_prefix
+from xagents.system.trees import map_tree, stack_trees, tree_leaves
 
 # Finished episodes are written after this time, or when this many bytes or episodes are in memory. Writing takes about
 # a millisecond for each episode.

@@ -26,10 +26,10 @@ from gymnasium.envs.registration import EnvSpec
 from xagents.datasets import dataset_names
 from xagents.datasets.minari import minari_module
 from xagents.datasets.reading import RecordedEpisode
-from xagents.datasets.trees import tree_leaves
 from xagents.options.errors import OptionError, one_line
 from xagents.system.files import atomic_write
 from xagents.system.locks import lock_file
+from xagents.system.trees import tree_leaves
 
 MAIN, PARTS, LOCK = 'main_data.hdf5', '.parts', '.lock'
 # bytes: what HDF5 needs for an episode in addition to its arrays, and what must remain free on the disk

@@ -61,10 +61,10 @@ def mask_problem(action_space: spaces.Space, n_mask: int) -> str:
     return '' if n_mask == n else f'{got}, expected {n}, one for each {of_what}; {ORDINARY}'
 
 
-def sample_legal(space: spaces.Space, mask: np.ndarray | None) -> np.ndarray:
+def sample_legal(space: spaces.Space, mask: np.ndarray | None) -> Any:
     """Return a random action of a space; with a mask, a legal one."""
     if mask is None or not mask.any():
-        return np.asarray(space.sample())
+        return space.sample()
     legal: Any = mask.astype(np.int8)
     if isinstance(space, spaces.MultiDiscrete):
         nvec = space.nvec.ravel()

@@ -22,7 +22,7 @@ from xagents.envs.spaces import DEFAULT_ENCODING, Encoding, ObservationEncoder
 from xagents.envs.step_recorder import StepRecorder
 from xagents.envs.vectors import LoopVectorEnv
 from xagents.envs.wrappers import REPORT, SUCCESS, is_success_value
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, one_line
 from xagents.pipeline.context import EpisodeEnd
 
 StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -236,6 +236,9 @@ class Envs(Copyable):
         self._n_steps, self._returns_raw = 0, False
         nvec: Any = self.action_space.nvec.ravel() if isinstance(self.action_space, spaces.MultiDiscrete) else []
         self._mask_ends = np.cumsum(nvec, dtype=np.int64)[:-1]
+        if self.agents and isinstance(self.action_space, spaces.Dict | spaces.Tuple):
+            got = f'{id} has several agents with actions of {one_line(self.action_space)}'
+            raise OptionError('env', f'{got}, expected Discrete, MultiDiscrete, MultiBinary or Box ones')
         self._rewards, self._ended = np.zeros(self.n_envs, np.float32), np.zeros(self.n_envs, bool)
         self._newly_ended = np.zeros(self.n_envs, bool) if self.agents else self._ended
         self.env_indices: Sequence[int] = vector.row_indices if isinstance(vector, AgentRows) else range(self.n_envs)

@@ -17,6 +17,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from xagents.envs.action_masks import MASK_KEY, mask_size
 from xagents.envs.packages import package_of_module
 from xagents.options.errors import one_line
+from xagents.system.trees import leaf_at, leaf_spaces, tree_of
 
 # The possible numbers of an image's channels; they distinguish the channel axis from height and width.
 CHANNELS = (1, 3, 4)
@@ -264,6 +265,7 @@ class ActionDecoder:
     - Box: elements with finite bounds are clipped to [-1, 1] and mapped affinely to [low, high]. Elements with an
       infinite bound are clipped to the finite bound, if there is one, and otherwise stay unchanged. Rounding never
       leaves the bounds.
+    - Dict and Tuple: the concatenated policy actions of all leaves, float32 [N, k], become a dict or a tuple of arrays.
 
     Attributes:
         space: the action space of one environment.
@@ -287,23 +289,38 @@ class ActionDecoder:
             self.n_actions = int(np.prod(space.shape))
             self._decode = self._box
             self._prepare_box(space)
+        elif isinstance(space, spaces.Dict | spaces.Tuple) and leaf_spaces(space):
+            self._leaves = [(path, ActionDecoder(leaf)) for path, leaf in leaf_spaces(space)]
+            self._ends = np.cumsum([leaf.size for _, leaf in self._leaves]).tolist()
+            self.n_actions = self._ends[-1]
+            self._decode = self._tree
         else:
-            expected = 'Discrete, MultiDiscrete, MultiBinary and Box'
+            expected = 'Discrete, MultiDiscrete, MultiBinary, Box, and Dicts and Tuples of them'
             raise ValueError(f'the action space is {one_line(space)}; expected {expected}')
         self._dtype = space.dtype
         self._shape: tuple[int, ...] = space.shape or ()
         shape = () if isinstance(space, spaces.Discrete) else (self.n_actions,)
-        self.action_spec: tuple[Any, Any] = (shape, np.float32 if isinstance(space, spaces.Box) else np.int32)
+        has_floats = isinstance(space, spaces.Box | spaces.Dict | spaces.Tuple)
+        self.action_spec: tuple[Any, Any] = (shape, np.float32 if has_floats else np.int32)
 
-    def __call__(self, policy_actions: Any) -> np.ndarray:
+    @property
+    def size(self) -> int:
+        """The number of elements of a policy action."""
+        return self.n_actions if self.action_spec[0] else 1
+
+    def __call__(self, policy_actions: Any) -> Any:
         """Decode policy actions, int [N] for Discrete and otherwise [N, k], to [N, *shape] in the space's dtype.
 
-        For Discrete the result is the argument itself if its dtype is right and start is 0.
+        For Discrete the result is the argument itself if its dtype is right and start is 0. For Dict and Tuple it is a
+        dict or tuple of arrays.
         """
         return self._decode(policy_actions)
 
     def inverse(self, actions: Any) -> np.ndarray:
         """Return the policy actions, int32 [N] or int32 or float32 [N, k], for environment actions [N, …]."""
+        if isinstance(self.space, spaces.Dict | spaces.Tuple):
+            columns = [leaf.inverse(leaf_at(actions, path)) for path, leaf in self._leaves]
+            return np.concatenate([column.reshape(len(column), -1) for column in columns], 1, dtype=np.float32)
         actions = np.asarray(actions)
         if isinstance(self.space, spaces.Discrete):
             return (actions - self._start).astype(np.int32)
@@ -311,6 +328,14 @@ class ActionDecoder:
             return (actions - self._start).reshape(len(actions), -1).astype(np.int32)
         scaled = (actions - self._middle) / np.where(self._half, self._half, 1.0)
         return scaled.reshape(len(actions), -1).astype(np.float32)
+
+    def _tree(self, actions: Any) -> Any:
+        columns = np.split(np.asarray(actions, np.float32), self._ends[:-1], 1)
+        decoded = []
+        for (_, leaf), own in zip(self._leaves, columns, strict=True):
+            shape, dtype = leaf.action_spec
+            decoded.append(leaf(own.reshape(len(own), *shape).astype(dtype, copy=False)))
+        return tree_of(self.space, iter(decoded))
 
     def _index(self, actions: Any) -> np.ndarray:
         if type(actions) is not np.ndarray or actions.dtype != self._dtype:

@@ -69,7 +69,7 @@ class LoopVectorEnv(VectorEnv):
         parts = self._parts if self._composite else self._observations
         rewards, terminations, truncations, ended = self._rewards, self._terminated, self._truncated, self._ended
         infos: dict[str, Any] = {}
-        if type(self.single_action_space) is spaces.Tuple:
+        if isinstance(self.single_action_space, spaces.Dict | spaces.Tuple):
             actions = list(iterate(self.action_space, actions))
         for i, env in enumerate(self.envs):
             if ended[i]:

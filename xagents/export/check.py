@@ -11,6 +11,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from xagents.collecting.policies import Policy
 from xagents.envs.action_masks import sample_legal
+from xagents.envs.spaces import ActionDecoder
+from xagents.system.trees import leaf_at
 
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
@@ -63,16 +65,17 @@ def collect_observations(agent: BaseAgent) -> Any:
         n = envs.n_envs
         while len(seen) * n < N_OBSERVATIONS:
             random = len(seen) * n > N_OBSERVATIONS // 2 and rng.random() < 0.5
-            action = _random_actions(agent, actions, seen[-1], n) if random else agent.act(seen[-1])
+            action: Any = _random_actions(agent, actions, seen[-1], n) if random else agent.act(seen[-1])
             seen.append(copy.deepcopy(envs.step(action)[0]))
     return keras.tree.map_structure(lambda *rows: np.concatenate(rows)[:N_OBSERVATIONS], *seen)
 
 
-def _random_actions(agent: BaseAgent, actions: spaces.Space, observations: Any, n: int) -> np.ndarray:
+def _random_actions(agent: BaseAgent, actions: spaces.Space, observations: Any, n: int) -> Any:
     """Return random actions for raw observations [n, …]; legal ones if they have action masks."""
     n_mask = agent.envs.n_mask
     masks = agent.envs.encoder(observations)[:, -n_mask:] if n_mask else [None] * n
-    return np.stack([sample_legal(actions, mask) for mask in masks])
+    empty: Any = create_empty_array(actions, n=n)
+    return concatenate(actions, [sample_legal(actions, mask) for mask in masks], empty)
 
 
 def as_batch(space: spaces.Space, observations: Any) -> Any:
@@ -106,8 +109,9 @@ def check_agreement(
     Raises:
         RuntimeError: if actions differ by more than `tolerance`, or in shape or dtype.
     """
-    n, space = len(next(iter(arrays.values()))), agent.envs.action_space
-    continuous = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
+    from xagents.export.policy import policy_outputs
+
+    n, parts = len(next(iter(arrays.values()))), policy_outputs(agent.envs.action_space)
     expected = agent.act(batch, policy=policy)
     assert policy.network is not None
     # a copy, because the next call of the network overwrites its arrays
@@ -115,47 +119,55 @@ def check_agreement(
     ties, difference = np.zeros(n, bool), 0.0
     for size in (n, *BATCH_SIZES):
         rows = np.arange(size) % n
-        got = run({name: array[rows] for name, array in arrays.items()})
-        wanted = expected[rows]
-        if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
-            both = f'{got.dtype} {got.shape}, expected {wanted.dtype} {wanted.shape}'
-            raise RuntimeError(f'the policy returned {both}; nothing is written')
-        far = np.abs(got - wanted, dtype=np.float64)
-        distance = _distances(agent, outputs[rows], wanted, got)
-        wrong = ~(distance <= tolerance)  # true for NaN, too
-        if wrong.any():
-            by = f'by up to {far.max():.2g}' if continuous else f'with logits {distance.max():.2g} apart'
-            where = f'on {wrong.sum()} of {size} observations, {by}, expected {tolerance:.2g} at most'
-            raise RuntimeError(f'the policy acts differently from the agent {where}; nothing is written')
-        if continuous:
-            difference = max(difference, float(far.max()))
-        else:
-            ties[rows] |= far.reshape(size, -1).any(1)
+        all_got = run({name: array[rows] for name, array in arrays.items()})
+        for part in parts:
+            got, wanted = all_got[part.name], leaf_at(expected, part.path)[rows]
+            continuous = isinstance(part.space, spaces.Box) and np.issubdtype(part.space.dtype, np.floating)
+            far = _check_part(part.space, outputs[rows][:, part.units], wanted, got, tolerance, continuous)
+            if continuous:
+                difference = max(difference, float(far.max()))
+            else:
+                ties[rows] |= far.reshape(size, -1).any(1)
     return Agreement(n, int(ties.sum()), difference, tolerance)
 
 
-def _distances(agent: BaseAgent, outputs: np.ndarray, expected: np.ndarray, got: np.ndarray) -> np.ndarray:
+def _check_part(
+    space: spaces.Space, outputs: np.ndarray, wanted: np.ndarray, got: np.ndarray, tolerance: float, continuous: bool
+) -> np.ndarray:
+    """Compare one part of the actions, and return the differences [N, …]; see `check_agreement`."""
+    if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
+        both = f'{got.dtype} {got.shape}, expected {wanted.dtype} {wanted.shape}'
+        raise RuntimeError(f'the policy returned {both}; nothing is written')
+    far = np.abs(got - wanted, dtype=np.float64)
+    distance = _distances(space, outputs, wanted, got)
+    wrong = ~(distance <= tolerance)  # true for NaN, too
+    if wrong.any():
+        by = f'by up to {far.max():.2g}' if continuous else f'with logits {distance.max():.2g} apart'
+        where = f'on {wrong.sum()} of {len(got)} observations, {by}, expected {tolerance:.2g} at most'
+        raise RuntimeError(f'the policy acts differently from the agent {where}; nothing is written')
+    return far
+
+
+def _distances(space: spaces.Space, outputs: np.ndarray, expected: np.ndarray, got: np.ndarray) -> np.ndarray:
     """Return the distance [N] between the agent's outputs and the nearest outputs that give the exported actions.
 
     The distance is relative to half the range of a continuous action, otherwise to the size of the outputs, at least 1.
 
     Args:
-        agent: the agent.
+        space: the space of the actions.
         outputs: the outputs of the agent's network [N, units].
         expected: the agent's actions [N, …].
         got: the actions of the exported policy [N, …].
     """
-    space = agent.envs.action_space
     if isinstance(space, spaces.Box):
         distances = _box_distances(space, outputs, expected, got)
     elif isinstance(space, spaces.MultiBinary):
         distances = np.where(expected != got, np.abs(outputs).reshape(got.shape), 0)
     else:
-        nvec = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [agent.n_actions]
+        decoder = ActionDecoder(space)
+        nvec = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [decoder.n_actions]
         sizes = np.asarray(nvec, np.int64)
-        wanted, returned = (
-            agent.collector.group.decode.inverse(actions).reshape(len(got), -1) for actions in (expected, got)
-        )
+        wanted, returned = (decoder.inverse(actions).reshape(len(got), -1) for actions in (expected, got))
         valid = (returned >= 0) & (returned < sizes)
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         chosen = np.take_along_axis(outputs, wanted + offsets, 1)

@@ -19,8 +19,8 @@ from xagents.options.errors import OptionError, did_you_mean
 if TYPE_CHECKING:
     from xagents.export.policy import ExportedPolicy
 
-# maps the arrays of a batch of raw observations, by names of the inputs, to actions [N, …]
-PolicyFunction = Callable[[dict[str, np.ndarray]], np.ndarray]
+# maps the arrays of a batch of raw observations, by names of the inputs, to actions [N, …] by names of the outputs
+PolicyFunction = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 OPSET = 18
 PAGE = 'policy.py'
 
@@ -66,7 +66,13 @@ def _write_numpy(policy: ExportedPolicy, path: Path) -> None:
 
 def _load_numpy(path: Path) -> PolicyFunction:
     # runs the written file, as its users do
-    return runpy.run_path(str(path / PAGE))['load'](path)
+    run = runpy.run_path(str(path / PAGE))['load'](path)
+
+    def by_name(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        actions = run(arrays)
+        return actions if isinstance(actions, dict) else {'actions': actions}
+
+    return by_name
 
 
 def _write_savedmodel(policy: ExportedPolicy, path: Path) -> None:
@@ -80,10 +86,11 @@ def _load_savedmodel(path: Path) -> PolicyFunction:
 
     loaded = tf.saved_model.load(str(path))
 
-    def run(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    def run(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         # refers to `loaded`, because the signature does not keep the variables alive
         call = loaded.signatures['serving_default']
-        return call(**{name: tf.constant(array) for name, array in arrays.items()})['actions'].numpy()
+        outputs = call(**{name: tf.constant(array) for name, array in arrays.items()})
+        return {name: output.numpy() for name, output in outputs.items()}
 
     return run
 
@@ -108,7 +115,7 @@ def _load_litert(path: Path) -> PolicyFunction:
         interpreter = Interpreter(model_path=str(path))
     interpreter.allocate_tensors()  # called here, because the caller suppresses the output about delegates
     runner = interpreter.get_signature_runner()
-    return lambda arrays: runner(**arrays)['actions'].copy()
+    return lambda arrays: {name: output.copy() for name, output in runner(**arrays).items()}
 
 
 def _write_onnx(policy: ExportedPolicy, path: Path) -> None:
@@ -135,7 +142,8 @@ def _load_onnx(path: Path) -> PolicyFunction:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
-    return lambda arrays: session.run(['actions'], arrays)[0]
+    names = [output.name for output in session.get_outputs()]
+    return lambda arrays: dict(zip(names, session.run(names, arrays), strict=True))
 
 
 FORMATS = {

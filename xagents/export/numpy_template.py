@@ -70,9 +70,19 @@ class NumpyPolicy:
         with np.load(folder / WEIGHTS, allow_pickle=False) as file:
             self.arrays = dict(file)
 
-    def __call__(self, observations: Any) -> Array:
-        """Return environment actions [N, …]."""
-        return self.decode(self.network(self.normalize(self.encode(observations))))
+    def __call__(self, observations: Any) -> Any:
+        """Return environment actions [N, …]; dicts and tuples of arrays for Dict and Tuple actions."""
+        return nest(self.outputs(observations), [(name, path) for name, path, _ in self.plan['outputs']])
+
+    def outputs(self, observations: Any) -> dict[str, Array]:
+        """Return the parts of the actions, arrays [N, …] by name of the output."""
+        x, actions = self.network(self.normalize(self.encode(observations))), {}
+        for name, path, units in self.plan['outputs']:
+            space = self.plan['action_space']
+            for key in path:
+                space = dict(space['parts'])[key] if space['space'] == 'Dict' else space['parts'][key]
+            actions[name] = self.decode(space, x[:, slice(*units)])
+        return actions
 
     def encode(self, observations: Any) -> Array:
         """Return observations as vectors or images [N, *D]."""
@@ -139,9 +149,8 @@ class NumpyPolicy:
             x = x + self.arrays['weights'][at + size : at + size + kernel[-1]]
         return ACTIVATIONS[call.get('activation', 'linear')](x)
 
-    def decode(self, x: Array) -> Array:
-        """Return environment actions [N, …] for the network's output [N, units]."""
-        space = self.plan['action_space']
+    def decode(self, space: dict[str, Any], x: Array) -> Array:
+        """Return actions [N, …] of a space for outputs [N, units]."""
         kind, dtype = space['space'], space.get('dtype', 'int8')
         if kind == 'Discrete':
             return (x.argmax(1) + space['start']).astype(dtype)
@@ -227,10 +236,18 @@ def nest(arrays: dict[str, Array], inputs: list[tuple[str, list[str | int]]]) ->
     return tuple(values.values()) if all(isinstance(key, int) for key in values) else values
 
 
-def load(folder: str | Path) -> Callable[[dict[str, Array]], Array]:
-    """Return a function from arrays [N, …], by the names in policy.json, to actions [N, …], for any N."""
+def load(folder: str | Path) -> Callable[[dict[str, Array]], Any]:
+    """Return a function from arrays [N, …], by the names in policy.json, to actions [N, …], for any N.
+
+    Actions of a Dict or Tuple space are a dict of arrays, by the names of the outputs in policy.json.
+    """
     policy = NumpyPolicy(folder)
-    return lambda arrays: policy(nest(arrays, policy.plan['inputs']))
+
+    def act(arrays: dict[str, Array]) -> Any:
+        outputs = policy.outputs(nest(arrays, policy.plan['inputs']))
+        return outputs.get('actions', outputs)
+
+    return act
 
 
 if __name__ == '__main__':
@@ -239,4 +256,4 @@ if __name__ == '__main__':
     zeros = {part['name']: np.zeros((2, *part['shape'][1:])) for part in input_specs}
     given = np.load(sys.argv[1]) if sys.argv[1:] else zeros
     batch = {part['name']: given[part['name']].astype(part['dtype']) for part in input_specs}
-    print(json.dumps(load(page_folder)(batch).tolist()))
+    print(json.dumps(load(page_folder)(batch), default=lambda array: array.tolist()))

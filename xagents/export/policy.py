@@ -20,10 +20,12 @@ from gymnasium import spaces
 from xagents.collecting.policy_files import PolicyData
 from xagents.envs.normalisation import EPSILON, LIMIT
 from xagents.envs.space_serialization import space_to_dict
-from xagents.envs.spaces import byte_scale
+from xagents.envs.spaces import ActionDecoder, byte_scale
 from xagents.networks.keras_to_plan import flat_parameters, plan_from_model
 from xagents.networks.programs import float_outputs, network_input
+from xagents.networks.sampling import ProductSampler, sampler_for
 from xagents.system.arrays import add_prefix
+from xagents.system.trees import leaf_spaces
 
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
@@ -63,6 +65,39 @@ class Input(NamedTuple):
         return np.ascontiguousarray(batch, self.dtype).reshape(-1, *self.shape)
 
 
+class Output(NamedTuple):
+    """One output of an exported policy: the actions, or a part of the actions of a Dict or Tuple space.
+
+    Attributes:
+        name: the name of the output.
+        path: the keys and indices that lead to the part through Dict and Tuple spaces.
+        space: the space of the part, neither Dict nor Tuple.
+        units: the units of the network's first output that determine the part.
+    """
+
+    name: str
+    path: tuple[str | int, ...]
+    space: spaces.Space
+    units: slice
+
+
+def policy_outputs(space: spaces.Space) -> list[Output]:
+    """Return the outputs of a policy for an action space.
+
+    Outputs of a Dict or Tuple space have the names of its keys and indices, such as `actions_arm_0`.
+    """
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return [Output(OUTPUT, (), space, slice(None))]
+    sampler = sampler_for(space)
+    assert isinstance(sampler, ProductSampler)
+    outputs: list[Output] = []
+    for (path, leaf), units in zip(leaf_spaces(space), sampler.unit_slices, strict=True):
+        name = re.sub(r'\W', '_', '_'.join(map(str, (OUTPUT, *path))), flags=re.ASCII)
+        known = [output.name for output in outputs]
+        outputs.append(Output(name if name not in known else f'{name}_{len(outputs)}', path, leaf, units))
+    return outputs
+
+
 def policy_inputs(space: spaces.Space) -> list[Input]:
     """Return the inputs of a policy for an observation space, in the order in which the arrays are encoded.
 
@@ -88,8 +123,9 @@ class ExportedPolicy:
 
     Attributes:
         inputs: the inputs of the policy.
+        outputs: the outputs of the policy.
         network: the Keras model from encoded, normalised observations [N, *D] to the policy's outputs.
-        function: a function from tensors [N, …], by names of the inputs, to `actions` [N, …], for any N.
+        function: a function from tensors [N, …], by names of the inputs, to those of the outputs, for any N.
         module: a module with the variables of the function, for saving.
 
     Args:
@@ -98,16 +134,18 @@ class ExportedPolicy:
     """
 
     def __init__(self, agent: BaseAgent, network: keras.Model):
-        self.inputs = policy_inputs(agent.envs.encoder.raw_space)
+        self.inputs, self.outputs = policy_inputs(agent.envs.encoder.raw_space), policy_outputs(agent.envs.action_space)
         self.network, self._agent = agent.greedy_model(network), agent
         network = self.network
         self.module = tf.Module()
         self.module.network = [variable.value for variable in network.variables]
-        encode, normalize, decode = _make_encoder(agent, self.inputs), _make_normalizer(agent), _make_decoder(agent)
+        encode, normalize = _make_encoder(agent, self.inputs), _make_normalizer(agent)
+        decoders = [(output.name, output.units, _make_decoder(output.space)) for output in self.outputs]
 
         def act(**observations: tf.Tensor) -> dict[str, tf.Tensor]:
             x = network_input(normalize(encode(observations)))
-            return {OUTPUT: decode(float_outputs(network(x, training=False))[0])}
+            (values, *_) = float_outputs(network(x, training=False))
+            return {name: decode(values[:, units]) for name, units, decode in decoders}
 
         self.act = act
         signature = {specification.name: specification for specification in self.signature}
@@ -133,6 +171,7 @@ class ExportedPolicy:
         inputs = [[part.name, list(part.path)] for part in self.inputs]
         about = {'agent': agent.id, 'normalizes': normalizer is not None, 'axes': axes, 'inputs': inputs}
         about['order'] = list(encoder.parts)
+        about['outputs'] = [[o.name, list(o.path), [o.units.start, o.units.stop]] for o in self.outputs]
         return PolicyData({**about, **shown, 'network': plan_from_model(self.network).to_dict()}, arrays)
 
     @property
@@ -221,11 +260,10 @@ def _make_normalizer(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
     return lambda x: tf.clip_by_value((tf.cast(x, tf.float32) - mean) * scale, -LIMIT, LIMIT)
 
 
-def _make_decoder(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return a function from the policy's output [N, units] to environment actions: the mode, then the decoder."""
-    space = agent.envs.action_space
-    n = () if isinstance(space, spaces.Discrete) else (agent.n_actions,)
-    dtype = tf.as_dtype(agent.collector.group.decode(np.zeros((1, *n), np.int32)).dtype)
+def _make_decoder(space: spaces.Space) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return a function from outputs [N, units] to actions of a space: the mode, then the decoder."""
+    decoder = ActionDecoder(space)
+    dtype = tf.as_dtype(decoder(np.zeros((1, *decoder.action_spec[0]), np.int32)).dtype)
     shape = (-1, *(space.shape or ()))
     if isinstance(space, spaces.Box):
         return lambda x: tf.cast(tf.reshape(_scale_to_bounds(space, x), shape), dtype)

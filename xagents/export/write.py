@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gymnasium import spaces
+
 from xagents.checkpoints.status import EXPORT_DESCRIPTION
 from xagents.envs.space_serialization import space_to_dict
 from xagents.export import check
@@ -135,7 +137,15 @@ def check_out(out: str | Path) -> Path:
 
 def describe_policy(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> dict[str, Any]:
     """Return the description of an exported policy for `policy.json`."""
-    actions = policy.function.structured_outputs['actions']
+    actions = policy.function.structured_outputs
+    outputs = [
+        {'name': o.name, 'shape': actions[o.name].shape.as_list(), 'dtype': actions[o.name].dtype.name}
+        for o in policy.outputs
+    ]
+    # a policy with one output is described as in earlier versions
+    described: dict[str, Any] = {'output': outputs[0]}
+    if isinstance(agent.envs.action_space, spaces.Dict | spaces.Tuple):
+        described = {'outputs': [{**one, 'path': list(o.path)} for one, o in zip(outputs, policy.outputs, strict=True)]}
     return {
         'xagents': __version__,
         'agent': agent.id,
@@ -146,7 +156,7 @@ def describe_policy(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreeme
             {'name': part.name, 'path': list(part.path), 'shape': [None, *part.shape], 'dtype': str(part.dtype)}
             for part in policy.inputs
         ],
-        'output': {'name': 'actions', 'shape': actions.shape.as_list(), 'dtype': actions.dtype.name},
+        **described,
         'observation_space': space_to_dict(agent.envs.encoder.raw_space),
         'action_space': space_to_dict(agent.envs.action_space),
         'checked': agreement._asdict(),

@@ -145,11 +145,33 @@ class SquashedStateDependentGaussian(sampling.SquashedStateDependentSampler, Squ
     """A squashed Gaussian in each state, sampled with noise that may be the same for several steps (gSDE)."""
 
 
+class Product(sampling.ProductSampler, Distribution):
+    """Independent distributions of the parts of a Dict or Tuple of actions; all quantities are sums over the parts."""
+
+    parts: tuple[Distribution, ...]
+
+    def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        each = zip(self.parts, self.split_outputs(outputs), self.action_slices, strict=True)
+        taken = [(part, own, tf.cast(actions[:, at], part.action_dtype)) for part, own, at in each]
+        return tf.add_n([part.log_prob(own, choice) for part, own, choice in taken])
+
+    def entropy(self, outputs: Sequence[tf.Tensor]) -> tf.Tensor:
+        """See `Distribution`."""
+        return tf.add_n([p.entropy(own) for p, own in zip(self.parts, self.split_outputs(outputs), strict=True)])
+
+    def kl(self, old: Sequence[tf.Tensor], new: Sequence[tf.Tensor]) -> tf.Tensor:
+        """See `Distribution`."""
+        each = zip(self.parts, self.split_outputs(old), self.split_outputs(new), strict=True)
+        return tf.add_n([part.kl(before, after) for part, before, after in each])
+
+
 _DISTRIBUTIONS: dict[str, Any] = {
     'categorical': Categorical,
     'multi-categorical': MultiCategorical,
     'bernoulli': Bernoulli,
     'gaussian': Gaussian,
+    'product': lambda leaves: Product([distribution_for(leaf) for leaf in leaves]),
 }
 
 

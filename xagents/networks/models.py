@@ -13,7 +13,7 @@ import numpy as np
 
 from xagents.networks.cfg import parse_network
 from xagents.networks.description import INPUT, NORMALISATIONS, Layer, NetworkDescription, value_error
-from xagents.networks.layers import LAYER_EPSILON, BatchRenorm, NoisyDense
+from xagents.networks.layers import LAYER_EPSILON, BatchRenorm, NoisyDense, Part
 from xagents.networks.numpy_inference import TINY
 from xagents.networks.registry import is_functional
 from xagents.options.agents import OPTIMIZERS
@@ -183,14 +183,22 @@ class ModelReader:
         return {n: keras.initializers.RandomUniform(-limit, limit, s) for n, s in zip(names, seeds, strict=True)}
 
 
-def with_log_std(model: keras.Model, init: float) -> keras.Model:
+def with_log_std(model: keras.Model, init: float, size: int | None = None) -> keras.Model:
     """Return a model whose last output is a LogStd layer on its first output: `model`, or a new one of its layers.
 
     A new model gets a new optimizer if `model` is compiled, because a built optimizer accepts no further variables.
+
+    Args:
+        model: the model.
+        init: initial value of the log standard deviations.
+        size: the number of means, the first units of the first output; all of them if None.
     """
     if any(isinstance(layer, LogStd) for layer in model.layers):
         return model
-    log_std = LogStd(init, name='log-std', dtype='float32')(model.outputs[0])
+    means = model.outputs[0]
+    if size is not None and size != means.shape[-1]:
+        means = Part(0, size, name='means', dtype='float32')(means)
+    log_std = LogStd(init, name='log-std', dtype='float32')(means)
     return with_outputs(model, [*model.outputs, log_std])
 
 

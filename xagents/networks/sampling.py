@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 from xagents.networks.description import value_error
 from xagents.options.errors import one_line
+from xagents.system.trees import leaf_spaces
 
 Array = np.ndarray
 _TINY = np.finfo(np.float32).tiny
@@ -73,9 +74,19 @@ class ActionSampler(ABC):
         return ('mean', 'log_std') if self.has_log_std else ('logits',)
 
     @property
+    def n_log_std(self) -> int:
+        """Number of log standard deviations."""
+        return self.n_units if self.has_log_std else 0
+
+    @property
+    def parameter_units(self) -> tuple[int, ...]:
+        """Sizes of the distribution parameters, in the order of `output_names`."""
+        return (self.n_units, self.n_log_std) if self.has_log_std else (self.n_units,)
+
+    @property
     def output_units(self) -> tuple[int, ...]:
         """Sizes of the outputs."""
-        return (self.n_units,) * len(self.output_names)
+        return self.parameter_units
 
     def parameters(self, outputs: Sequence[Array]) -> dict[str, Array]:
         """Return the distribution parameters [N, n_units] by name for the outputs of the acting network."""
@@ -256,6 +267,66 @@ class SquashedStateDependentSampler(StateDependentSampler, SquashedGaussianSampl
         return np.tanh(mean + clipped * self._sum(deviations, noise))
 
 
+class ProductSampler(ActionSampler):
+    """Independent distributions of the parts of a Dict or Tuple of actions.
+
+    An action is the concatenation of the actions of all parts, float32. Outputs are the concatenated logits and means
+    of the parts, continuous parts first, and the log standard deviations of the continuous parts.
+
+    Args:
+        parts: the samplers of the parts.
+    """
+
+    action_dtype = np.dtype(np.float32)
+
+    def __init__(self, parts: Sequence[ActionSampler]):
+        self.parts = tuple(parts)
+        ends = np.cumsum([math.prod(part.action_shape) for part in parts]).tolist()
+        self.action_shape = (ends[-1],)
+        self.action_slices = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        self.n_units, self.has_log_std = sum(part.n_units for part in parts), any(part.has_log_std for part in parts)
+        at, self.unit_slices = 0, [slice(0)] * len(parts)
+        for i in sorted(range(len(parts)), key=lambda i: not parts[i].has_log_std):
+            self.unit_slices[i] = slice(at, at + parts[i].n_units)
+            at += parts[i].n_units
+
+    @property
+    def n_log_std(self) -> int:
+        """Number of log standard deviations."""
+        return sum(part.n_units for part in self.parts if part.has_log_std)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the distribution parameters as columns of a rollout."""
+        return ('parameters', 'log_std') if self.has_log_std else ('logits',)
+
+    def split_outputs(self, outputs: Sequence[Any]) -> list[list[Any]]:
+        """Return the outputs of each part."""
+        # continuous parts are first, so means and log standard deviations have the same places
+        pairs = zip(self.parts, self.unit_slices, strict=True)
+        return [[output[:, own] for output in outputs[: 1 + part.has_log_std]] for part, own in pairs]
+
+    def draw_noise(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
+        """See `ActionSampler`."""
+        noise = np.empty((*shape_prefix, self.n_units), np.float32)
+        for part, own in zip(self.parts, self.unit_slices, strict=True):
+            noise[..., own] = part.draw_noise(rng, shape_prefix)
+        return noise
+
+    def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
+        """See `ActionSampler`."""
+        each = zip(self.parts, self.split_outputs(outputs), self.unit_slices, strict=True)
+        return self._join([part.sample(own, noise[:, units]) for part, own, units in each])
+
+    def mode(self, outputs: Sequence[Array]) -> Array:
+        """See `ActionSampler`."""
+        pairs = zip(self.parts, self.split_outputs(outputs), strict=True)
+        return self._join([part.mode(own) for part, own in pairs])
+
+    def _join(self, actions: list[Array]) -> Array:
+        return np.concatenate([own.reshape(len(own), -1) for own in actions], 1, dtype=np.float32)
+
+
 def factorised_noise(rng: np.random.Generator, shape: Sequence[int]) -> Array:
     """Return f(ε) = sgn(ε) √|ε| of normal ε, the noise of noisy layers (Fortunato et al. 2018, equations 10 and 11)."""
     noise = rng.standard_normal(tuple(shape), np.float32)
@@ -274,6 +345,7 @@ SAMPLERS: dict[str, Any] = {
     'multi-categorical': MultiCategoricalSampler,
     'bernoulli': BernoulliSampler,
     'gaussian': GaussianSampler,
+    'product': lambda leaves: ProductSampler([sampler_for(leaf) for leaf in leaves]),
 }
 
 
@@ -281,8 +353,11 @@ def sampler_kind(action_space: spaces.Space) -> tuple[str, Any]:
     """Return the key in SAMPLERS for an action space, and the argument of the sampler.
 
     Raises:
-        ValueError: for a space other than Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers.
+        ValueError: for a space other than Discrete, MultiDiscrete, MultiBinary, Box of floating-point numbers, and
+            Dicts and Tuples of them.
     """
+    if isinstance(action_space, spaces.Dict | spaces.Tuple) and leaf_spaces(action_space):
+        return 'product', [leaf for _, leaf in leaf_spaces(action_space)]
     if isinstance(action_space, spaces.Discrete):
         return 'categorical', int(action_space.n)
     if isinstance(action_space, spaces.MultiDiscrete):
@@ -292,7 +367,7 @@ def sampler_kind(action_space: spaces.Space) -> tuple[str, Any]:
         return 'bernoulli', size
     if isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating) and size:
         return 'gaussian', size
-    expected = 'Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers'
+    expected = 'Discrete, MultiDiscrete, MultiBinary, Box of floating-point numbers, or a Dict or Tuple of them'
     raise value_error('action space', one_line(action_space), expected)
 
 

@@ -57,7 +57,7 @@ class TRPO(OnPolicy):
     def __init__(self, envs: Any, actor_model: keras.Model, critic_model: keras.Model, **options: Any):
         super().__init__(envs, **options)
         actor_model = self.with_policy_head(actor_model)
-        units = [self.distribution.n_units] * len(self.output_names)
+        units = list(self.distribution.parameter_units)
         self.actor_model = self._adopt_model(actor_model, units, 'actor_model', masked=True)
         self.critic = critic_model = self._adopt_model(critic_model, [1], 'critic_model')
         self.minibatches = Minibatches(self.options, self.envs.n_envs)

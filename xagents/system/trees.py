@@ -62,6 +62,30 @@ def space_leaves(space: spaces.Space, tree: Any, name: str = '') -> Iterator[tup
         yield name, space, tree
 
 
+def leaf_spaces(space: spaces.Space) -> list[tuple[tuple[Any, ...], spaces.Space]]:
+    """Return the path of keys and indices, and the space, of each leaf of a space, depth first."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return [((), space)]
+    parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    return [((key, *path), leaf) for key, part in parts for path, leaf in leaf_spaces(part)]
+
+
+def tree_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
+    """Return leaves, in the order of `leaf_spaces`, as dicts and tuples of a space."""
+    if isinstance(space, spaces.Dict):
+        return {key: tree_of(part, leaves) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(tree_of(part, leaves) for part in space.spaces)
+    return next(leaves)
+
+
+def leaf_at(tree: Any, path: Sequence[Any]) -> Any:
+    """Return the leaf of a tree at a path of keys and indices."""
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
 def check_values(what: str, space: spaces.Space, tree: Any, length: int) -> None:
     """Check that a nested value is a stack of finite elements of a space. The bounds of Box spaces are not checked.
 
