@@ -21,7 +21,7 @@ NESTINGS = {
 STEPS = 8
 
 
-class Identity(gymnasium.Env):
+class Mixed(gymnasium.Env):
     """Shows an action and rewards each part of it that the agent repeats. The best return is 8.
 
     Args:
@@ -99,5 +99,5 @@ class Tools(gymnasium.Env):
         return self.draw(), reward, False, self.t >= 10, {}
 
 
-gymnasium.register('Identity-v0', Identity)
+gymnasium.register('Mixed-v0', Mixed)
 gymnasium.register('Tools-v0', Tools)

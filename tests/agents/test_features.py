@@ -62,7 +62,7 @@ class Feature:
 
 RECORDED: set[str] = set()
 MASKED = 'tests.masked_problems:TwoLegal-v0'
-MIXED = 'tests.mixed_problems:Identity-v0'
+MIXED = 'tests.mixed_problems:Mixed-v0'
 FEATURES = {
     'masks': Feature(
         MASKED, ('a2c', 'acer', 'bc', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'), {'n': 5}, recorder='dqn'

@@ -103,7 +103,11 @@ def test_bfloat16_networks(tmp_path):
 
 def check_run(agent, run, n=20):
     batch = sample(agent, n)
-    return check_agreement(agent, run, batch, arrays_of(agent, batch), 1e-5, agent.acting_policy)
+
+    def by_name(arrays):
+        return {'actions': run(arrays)}
+
+    return check_agreement(agent, by_name, batch, arrays_of(agent, batch), 1e-5, agent.acting_policy)
 
 
 def tied(gap):
