@@ -12,7 +12,7 @@ import xagents
 from tests.agents.contract import CASES, assert_same, everything
 from tests.export.policies import FORMATS, exported
 from tests.runs.folders import assert_same_run, stopped_in_the_middle
-from xagents.export.policy import policy_inputs, policy_outputs
+from xagents.export.policy import inputs_of, policy_outputs
 from xagents.export.write import export
 from xagents.system.trees import leaf_at, stack_trees
 
@@ -63,10 +63,18 @@ class Feature:
 RECORDED: set[str] = set()
 MASKED = 'tests.masked_problems:TwoLegal-v0'
 MIXED = 'tests.mixed_problems:Mixed-v0'
+HIDDEN = 'tests.privileged_problems:HiddenBonus-v0'
+CRITIC_ONLY = {'critic_only': ['bonus']}
 FEATURES = {
     'masks': Feature(
         MASKED, ('a2c', 'acer', 'bc', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'), {'n': 5}, recorder='dqn'
     ),
+    'critic-only': Feature(
+        HIDDEN,
+        ('a2c', 'bc', 'crossq', 'ddpg', 'iql', 'ppo', 'sac', 'td3', 'td3-bc', 'tqc', 'trpo'),
+        options=CRITIC_ONLY,
+    ),
+    'critic-only, discrete': Feature(HIDDEN, ('acer', 'sac'), {'discrete': True}, CRITIC_ONLY),
     'mixed actions': Feature(MIXED, ('a2c', 'bc', 'ppo', 'trpo'), {'nesting': 'nested'}),
 }
 
@@ -107,12 +115,12 @@ def test_a_killed_run_resumes_exactly(feature, agent_id, tmp_path):
     check_resume(feature, agent_id, tmp_path)
 
 
-@every('a2c', 'bc', 'pqn', 'trpo')
+@every('a2c', 'bc', 'iql', 'pqn', 'td3-bc', 'trpo')
 def test_a_killed_run_that_collects_one_iteration_ahead_resumes_exactly(feature, agent_id, tmp_path):
     check_resume(feature, agent_id, tmp_path, overlap=True)
 
 
-@every('bc')
+@every('bc', 'iql', 'td3-bc')
 def test_weights_do_not_depend_on_the_number_of_explorers(feature, agent_id):
     results = []
     for explorers in (None, 1, 3):
@@ -132,15 +140,19 @@ def test_every_export_and_the_policy_without_tensorflow_act_as_the_agent(feature
             agent.collector.collect(7)
         space = agent.envs.encoder.raw_space
         space.seed(3)
+        hidden = agent.envs.encoder.encoding.critic_only
         observations = [space.sample() for _ in range(40)]
-        batch = stack_trees(observations)
-        expected = agent.act(batch)
+        whole = stack_trees(observations)
+        expected = agent.act(whole)
+        batch = {key: part for key, part in whole.items() if key not in hidden} if hidden else whole
         agent.save(tmp_path / 'run')
         policy = xagents.policy(tmp_path / 'run')
         np.testing.assert_equal(policy(batch), expected)
-        arrays = {part.name: part.extract(batch) for part in policy_inputs(space)}
+        np.testing.assert_equal(agent.act(batch), expected)
+        arrays = {part.name: part.extract(batch) for part in inputs_of(agent)}
+        assert not {*hidden} & arrays.keys()
         for format in FORMATS:
-            got = exported(export(agent, format, tmp_path / format, batch), format)(arrays)
+            got = exported(export(agent, format, tmp_path / format, whole), format)(arrays)
             for output in policy_outputs(agent.envs.action_space):
                 own = got[output.name] if isinstance(got, dict) else got
                 wanted = leaf_at(expected, output.path)

@@ -58,7 +58,7 @@ def assert_acts_as(agent, observation_space, action_space, folder):
             variable.assign(np.abs(value) if 'variance' in variable.path else value)
     agent.collector.collect(7)  # updates the statistics
     policy = write_and_read(agent, folder)
-    assert (policy.agent, *policy.spaces) == (agent.id, observation_space, action_space, None)
+    assert (policy.agent, *policy.spaces) == (agent.id, observation_space, action_space, None, ())
     batch = gymnasium.vector.utils.batch_space(observation_space, 11)
     batch.seed(3)
     batch = batch.sample()

@@ -29,12 +29,12 @@ from xagents.collecting.rollouts import ColumnSpecs, Rollout
 from xagents.collecting.statistics import Statistics
 from xagents.envs.create import as_envs
 from xagents.envs.interface import Envs
-from xagents.envs.spaces import ActionDecoder, as_batch, is_single
+from xagents.envs.spaces import ActionDecoder
 from xagents.evaluation import playing
 from xagents.logs.console import format_number
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.gradient_steps import COUNTS
-from xagents.networks.keras_to_plan import with_masked_input
+from xagents.networks.keras_to_plan import for_whole_observations
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import declared_options, signature
@@ -175,7 +175,7 @@ class BaseAgent:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of the part of one encoded observation that networks receive: without an action mask."""
+        """Shape of the part of one encoded observation that critics receive: without an action mask."""
         return tuple(self.envs.network_shape)
 
     def _make_statistics(self) -> Statistics:
@@ -254,6 +254,7 @@ class BaseAgent:
         name: str = 'model',
         inputs: list[tuple[int, ...]] | None = None,
         masked: bool = False,
+        acts: bool = False,
     ) -> keras.Model:
         """Check a network, and return it as a network of whole encoded observations.
 
@@ -263,10 +264,14 @@ class BaseAgent:
             name: the name of the network in messages.
             inputs: the expected shapes of its inputs; by default those of one observation.
             masked: whether the first output is the logits or values of actions, which an action mask limits.
+            acts: whether the network is an actor, which does not receive the parts of observations for critics.
         """
+        envs = self.envs
+        inputs = inputs or [tuple(envs.actor_shape if acts else envs.network_shape)]
         self._check_model(model, units, name, inputs)
-        n_mask = self.envs.n_mask
-        return with_masked_input(model, n_mask, masked) if n_mask else model
+        n_mask, (n_whole, *others) = envs.n_mask, envs.observation_space.shape
+        takes_part = not others and (n_mask > 0 or (inputs[0] != self.input_shape and acts))
+        return for_whole_observations(model, n_whole, n_mask, masked) if takes_part else model
 
     # acting
 
@@ -341,8 +346,9 @@ class BaseAgent:
         is_reset = isinstance(observations, tuple) and len(observations) == 2 and isinstance(observations[1], dict)
         if is_reset and not isinstance(space, gymnasium.spaces.Tuple):
             raise ValueError('observations: got (observation, info) of reset(), expected only the observation')
-        single = is_single(space, observations)
-        encoded = self.envs.encoder(as_batch(space, observations) if single else observations)
+        encoder = self.envs.encoder
+        single = encoder.is_single(observations)
+        encoded = encoder(encoder.as_batch(observations) if single else observations)
         noise = None if greedy else policy.draw_noise(self.rng('sample'), (len(encoded),))
         actions = self.collector.group.decode(policy(self.statistics.prepare(encoded), noise)['actions'])
         return map_tree(lambda leaf: np.array(leaf)[0] if single else np.array(leaf), actions)

@@ -66,7 +66,7 @@ class ReplayedActorCritic(OffPolicy):
         """
         self.n_units = self.output_units(self.envs)['actor']
         units = [self.n_units] * self.traits.actor_outputs
-        actor = self._adopt_model(actor, units, 'actor_model', masked=True)
+        actor = self._adopt_model(actor, units, 'actor_model', masked=True, acts=True)
         forms = [(critic, *self._critic_form(critic)) for critic in critics]
         critics = [self._adopt_model(critic, units, 'critic_model', inputs) for critic, units, inputs in forms]
         for other in others:

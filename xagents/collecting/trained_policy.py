@@ -19,7 +19,7 @@ from xagents.collecting.statistics import Statistics
 from xagents.envs.interface import Envs
 from xagents.envs.normalisation import ObservationNormalizer
 from xagents.envs.space_serialization import space_from_dict, space_to_dict
-from xagents.envs.spaces import ActionDecoder, Encoding, ObservationEncoder, as_batch, describe_space, is_single
+from xagents.envs.spaces import ActionDecoder, Encoding, ObservationEncoder, describe_space
 from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
 from xagents.system.arrays import add_prefix, strip_prefix
@@ -31,17 +31,26 @@ WEIGHTS, VERSION = 'weights', 'version'
 
 
 class EnvSpaces(NamedTuple):
-    """The spaces of one environment: raw observations, and actions; and the key of an action mask in observations."""
+    """The spaces of one environment.
+
+    Attributes:
+        observations: the space of raw observations.
+        actions: the space of actions.
+        mask_key: the key of the action mask in observations; None without a mask.
+        critic_only: the keys of the parts of observations that the policy does not need.
+    """
 
     observations: spaces.Space
     actions: spaces.Space
     mask_key: str | None = None
+    critic_only: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, envs: Envs) -> Self:
         """Return the spaces of environments."""
-        encoder = envs.encoder
-        return cls(encoder.raw_space, envs.action_space, encoder.encoding.mask_key if encoder.n_mask else None)
+        encoder, encoding = envs.encoder, envs.encoder.encoding
+        mask_key = encoding.mask_key if encoder.n_mask else None
+        return cls(encoder.raw_space, envs.action_space, mask_key, encoding.critic_only)
 
 
 def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_spaces: EnvSpaces) -> PolicyData | None:
@@ -58,6 +67,7 @@ def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_space
     observations, actions = map(space_to_dict, env_spaces[:2])
     about |= {'observation_space': observations, 'action_space': actions}
     about |= {} if env_spaces.mask_key is None else {'mask_key': env_spaces.mask_key}
+    about |= {'critic_only': list(env_spaces.critic_only)} if env_spaces.critic_only else {}
     return PolicyData({**about, 'normalizes': statistics.observations is not None}, arrays)
 
 
@@ -112,13 +122,14 @@ class TrainedPolicy:
         plan, arrays = data
         self.agent: str = plan['agent']
         observed, actions = space_from_dict(plan['observation_space']), space_from_dict(plan['action_space'])
-        self.spaces = EnvSpaces(observed, actions, plan.get('mask_key'))
+        self.spaces = EnvSpaces(observed, actions, plan.get('mask_key'), tuple(plan.get('critic_only', ())))
         self.version = int(arrays[VERSION])
         network = NumpyNetwork(NetworkPlan.from_dict(plan['network']), arrays[WEIGHTS], self.version)
         self.acting_policy = policy_from_dict(plan['policy'], network, self.spaces.actions)
         # a network of vectors learned from flattened images, if observations are images
         flatten = len(network.plan.input_shape) == 1
-        self.encoder = ObservationEncoder(self.spaces.observations, Encoding(flatten, self.spaces.mask_key))
+        encoding = Encoding(flatten, *self.spaces[2:])
+        self.encoder = ObservationEncoder(self.spaces.observations, encoding)
         self._decode = ActionDecoder(self.spaces.actions)
         self.statistics = Statistics(raw_dtype=self.encoder.space.dtype)
         if plan['normalizes']:
@@ -152,8 +163,8 @@ class TrainedPolicy:
             ValueError: if the observations do not fit the observation space.
         """
         try:
-            single = is_single(self.spaces.observations, observations)
-            encoded = self.encoder(as_batch(self.spaces.observations, observations) if single else observations)
+            single = self.encoder.is_single(observations)
+            encoded = self.encoder(self.encoder.as_batch(observations) if single else observations)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             got = np.shape(observations) if isinstance(observations, np.ndarray) else type(observations).__name__
             expected = f'{describe_space(self.spaces.observations)}, or N of it ({error})'

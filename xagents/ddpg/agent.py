@@ -45,7 +45,7 @@ class DDPG(ReplayedActorCritic):
     def set_networks(self, actor: keras.Model, critics: Sequence[keras.Model], *others: keras.Model) -> None:
         """Set the networks; see `ReplayedActorCritic`. The actor has a target network, too."""
         super().set_networks(actor, critics, *others)
-        self.target_actor = TargetNetwork(actor)
+        self.target_actor = TargetNetwork(self.actor_model)
 
     # acting
 

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from xagents.options.errors import one_line
+from xagents.options.errors import OptionError, one_line
 
 # the key of action masks in observations and infos
 MASK_KEY = 'action_mask'
@@ -84,7 +84,12 @@ def with_info_mask(env: gymnasium.Env, key: str | None) -> gymnasium.Env:
         return env
     if isinstance(observations, spaces.Dict) and key in observations.spaces:
         return env
-    _, info = env.reset(seed=0)
+    try:
+        _, info = env.reset(seed=0)
+    except OptionError:
+        raise
+    except Exception:  # the first reset of the run raises it
+        return env
     return InfoMask(env, key, np.size(info[key])) if key in info else env
 
 

@@ -54,6 +54,7 @@ class EnvFactory:
         agent_index: whether the agent's one-hot index is appended to each observation of several agents.
         flatten: whether image observations become vectors.
         mask_key: the key of action masks in observations or infos; None or 'none' if there are no masks.
+        critic_only: the keys of parts of observations that only critics receive.
         render_mode: Gymnasium's render mode.
 
     Raises:
@@ -78,6 +79,7 @@ class EnvFactory:
     agent_index: bool = False
     flatten: bool = False
     mask_key: str | None = MASK_KEY
+    critic_only: Sequence[str] = ()
     render_mode: str | None = None
 
     def __post_init__(self) -> None:
@@ -92,7 +94,7 @@ class EnvFactory:
         if self.vector not in VECTORS:
             hint = did_you_mean(str(self.vector), VECTORS)
             raise OptionError('vector', f'got {self.vector!r}, expected {", ".join(VECTORS)}{hint}')
-        for name in ('wrapper', 'imports'):
+        for name in ('wrapper', 'imports', 'critic_only'):
             value = getattr(self, name)
             single = isinstance(value, str) or callable(value)
             object.__setattr__(self, name, (value,) if single else tuple(value or ()))
@@ -176,7 +178,8 @@ class EnvFactory:
     @property
     def encoding(self) -> Encoding:
         """The options of the encoder of observations."""
-        return Encoding(bool(self.flatten), None if self.mask_key == NO_MASK else self.mask_key)
+        mask_key = None if self.mask_key == NO_MASK else self.mask_key
+        return Encoding(bool(self.flatten), mask_key, tuple(self.critic_only))
 
     @property
     def _atari(self) -> AtariConfig:

@@ -359,8 +359,14 @@ class Envs(Copyable):
         self._returns_raw = True
 
     @property
+    def actor_shape(self) -> tuple[int, ...]:
+        """The shape of the part of an encoded observation that actors receive: without the parts for critics."""
+        n = self.encoder.n_critic_only
+        return (self.network_shape[0] - n,) if n else self.network_shape
+
+    @property
     def network_shape(self) -> tuple[int, ...]:
-        """The shape of the part of an encoded observation that networks receive: without an action mask."""
+        """The shape of the part of an encoded observation that critics receive: without an action mask."""
         shape = self.observation_space.shape
         return (shape[0] - self.n_mask,) if self.n_mask else shape
 

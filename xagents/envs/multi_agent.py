@@ -91,6 +91,9 @@ class ParallelEnvAdapter(gymnasium.Env):
             raise OptionError('agent_index' if self.agents else 'env', problem)
         if equal_spaces:
             _check_equal_spaces(env, name, self.agents)
+        if encoding.critic_only:
+            got = f'got {" ".join(encoding.critic_only)}, but {name} has several agents'
+            raise OptionError('critic_only', f'{got}, expected an environment with one agent')
         groups, m = _group_agents(env, self.agents), len(names)
         self._encoders = [ObservationEncoder(observation, encoding) for _, observation, _ in groups]
         encoded = [_with_agent_index(e.space, m, e.n_mask) if index else e.space for e in self._encoders]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -16,7 +16,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from xagents.envs.action_masks import MASK_KEY, mask_size
 from xagents.envs.packages import package_of_module
-from xagents.options.errors import one_line
+from xagents.options.errors import OptionError, did_you_mean, one_line
 from xagents.system.trees import leaf_at, leaf_spaces, tree_of
 
 # The possible numbers of an image's channels; they distinguish the channel axis from height and width.
@@ -30,10 +30,12 @@ class Encoding:
     Attributes:
         flatten: whether images become vectors.
         mask_key: the key of a Dict observation whose part is an action mask; None if every part is an ordinary one.
+        critic_only: the keys of a Dict observation whose parts only critics receive.
     """
 
     flatten: bool = False
     mask_key: str | None = MASK_KEY
+    critic_only: tuple[str, ...] = ()
 
 
 DEFAULT_ENCODING = Encoding()
@@ -52,7 +54,8 @@ class ObservationEncoder:
       and ones.
     - With `flatten`, images become vectors, too; uint8 vectors stay uint8.
     - Dict and Tuple become the concatenation of their parts, in the order of `gymnasium.spaces.flatten`; uint8
-      parts are scaled to [0, 1], as a network scales uint8 observations. An action mask is always the last part.
+      parts are scaled to [0, 1], as a network scales uint8 observations. Parts for critics follow the other parts. An
+      action mask is the last part. Observations may lack the parts for critics, which are then 0.
 
     Args:
         space: the observation space of one environment.
@@ -63,6 +66,7 @@ class ObservationEncoder:
         encoding: the options.
         space: the encoded space, of shape D: a vector or an image [H, W, C].
         parts: the space of each part of a Dict or Tuple by its key, in the order of the encoded vector; else empty.
+        n_critic_only: the number of elements that only critics receive.
         n_mask: the number of elements of the action mask; 0 without a mask.
         identity: whether encoding leaves observations unchanged.
 
@@ -79,6 +83,7 @@ class ObservationEncoder:
             self.n_mask = mask_size(space, str(encoding.mask_key))
             del self.parts[encoding.mask_key]
             self.parts[encoding.mask_key] = spaces.MultiBinary(self.n_mask)
+        self.n_critic_only = self._move_critic_only()
         if isinstance(space, spaces.Box):
             self.space = self._image_or_vector(space)
         else:
@@ -87,6 +92,38 @@ class ObservationEncoder:
         self._shape, self._dtype = self.space.shape, self.space.dtype
         self._raw_shape = None if self._is_composite else space.shape
         self.identity = isinstance(space, spaces.Box) and space.shape == self._shape and space.dtype == self._dtype
+
+    def _move_critic_only(self) -> int:
+        """Move the parts for critics behind the others, and return the number of their elements."""
+        keys = self.encoding.critic_only
+        known = [key for key in self.parts if not (self.n_mask and key == self.encoding.mask_key)]
+        if unknown := [key for key in keys if key not in known or not isinstance(self.raw_space, spaces.Dict)]:
+            got = f'got {unknown[0]}, but the observation space is {one_line(self.raw_space)}'
+            expected = f'one or some of its keys {", ".join(map(str, known))}' if known else 'a Dict'
+            raise OptionError('critic_only', f'{got}, expected {expected}{did_you_mean(unknown[0], map(str, known))}')
+        if keys and len({*keys}) == len(known):
+            raise OptionError('critic_only', f'got all parts of the observation, {", ".join(keys)}, expected some')
+        for key in keys:
+            self.parts[key] = self.parts.pop(key)
+        if self.n_mask:
+            self.parts[self.encoding.mask_key] = self.parts.pop(self.encoding.mask_key)
+        return sum(spaces.flatdim(self.parts[key]) for key in keys)
+
+    def is_single(self, observations: Any) -> bool:
+        """Return whether an observation belongs to one environment, without a batch axis."""
+        return is_single(self._present_space(observations), observations)
+
+    def as_batch(self, observation: Any) -> Any:
+        """Return one observation as a batch of size 1. Raise ValueError if it lacks a part."""
+        return as_batch(self._present_space(observation), observation)
+
+    def _present_space(self, observation: Any) -> spaces.Space:
+        """Return the raw space without the parts for critics that an observation lacks."""
+        if not (isinstance(observation, Mapping) and self.encoding.critic_only):
+            return self.raw_space
+        lacking = [key for key in self.encoding.critic_only if key not in observation]
+        kept = {key: part for key, part in cast(spaces.Dict, self.raw_space).spaces.items() if key not in lacking}
+        return spaces.Dict(kept) if lacking else self.raw_space
 
     @property
     def _is_composite(self) -> bool:
@@ -154,12 +191,19 @@ class ObservationEncoder:
             raise self._wrong_shape(observations.shape)
         batched = Mapping if isinstance(self.raw_space, spaces.Dict) else tuple
         if not isinstance(observations, batched):
+            space = self._present_space(next(iter(observations), None))
             for one in observations:
-                _check_parts(self.raw_space, one)
-            empty: Any = create_empty_array(self.raw_space, n=len(observations))
-            observations = concatenate(self.raw_space, list(observations), empty)
-        _check_parts(self.raw_space, observations)
-        return np.concatenate([_flat(part, observations[key]) for key, part in self.parts.items()], axis=1)
+                _check_parts(space, one)
+            empty: Any = create_empty_array(space, n=len(observations))
+            observations = concatenate(space, list(observations), empty)
+        present = self._present_space(observations)
+        _check_parts(present, observations)
+        if present is self.raw_space:
+            return np.concatenate([_flat(part, observations[key]) for key, part in self.parts.items()], axis=1)
+        given = {key: _flat(part, observations[key]) for key, part in self.parts.items() if key in observations}
+        n = len(next(iter(given.values())))
+        sizes = {key: spaces.flatdim(part) for key, part in self.parts.items()}
+        return np.concatenate([given.get(key, np.zeros((n, size), np.float32)) for key, size in sizes.items()], axis=1)
 
     def slices(self) -> dict[Any, slice]:
         """Return the slice of the encoded vector for each part of a Dict or Tuple, by the part's key."""

@@ -88,7 +88,9 @@ class NumpyPolicy:
         """Return observations as vectors or images [N, *D]."""
         space, shape = self.plan['observation_space'], self.plan['network']['input_shape']
         if space['space'] != 'Box':
-            return np.concatenate(list(flatten(space, observations, self.plan['order'])), 1)
+            x = np.concatenate(list(flatten(space, observations, self.plan['order'])), 1)
+            start, n = self.plan['hidden']  # parts that only critics received
+            return np.concatenate([x[:, :start], np.zeros((len(x), n), np.float32), x[:, start:]], 1)
         x = np.asarray(observations)
         if x.shape[1:] != tuple(space['shape']):
             expected = ', '.join(map(str, ('N', *space['shape'])))

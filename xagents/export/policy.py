@@ -118,6 +118,14 @@ def policy_inputs(space: spaces.Space) -> list[Input]:
     return inputs
 
 
+def inputs_of(agent: BaseAgent) -> list[Input]:
+    """Return the inputs of an agent's policy: those of its observations without the parts for critics."""
+    hidden = agent.envs.encoder.encoding.critic_only
+    return [
+        part for part in policy_inputs(agent.envs.encoder.raw_space) if part.path[:1] not in [(key,) for key in hidden]
+    ]
+
+
 class ExportedPolicy:
     """The greedy policy of an agent as a TensorFlow function, the source of every format.
 
@@ -134,7 +142,7 @@ class ExportedPolicy:
     """
 
     def __init__(self, agent: BaseAgent, network: keras.Model):
-        self.inputs, self.outputs = policy_inputs(agent.envs.encoder.raw_space), policy_outputs(agent.envs.action_space)
+        self.inputs, self.outputs = inputs_of(agent), policy_outputs(agent.envs.action_space)
         self.network, self._agent = agent.greedy_model(network), agent
         network = self.network
         self.module = tf.Module()
@@ -160,8 +168,9 @@ class ExportedPolicy:
         agent, encoder = self._agent, self._agent.envs.encoder
         axes = None if encoder._order is None else list(encoder._order)
         observed = encoder.raw_space
-        if encoder.n_mask:  # bytes of a mask are not scaled
-            observed = spaces.Dict(encoder.parts)
+        if encoder.n_mask or encoder.n_critic_only:  # bytes of a mask are not scaled
+            hidden = encoder.encoding.critic_only
+            observed = spaces.Dict({key: part for key, part in encoder.parts.items() if key not in hidden})
         observations, actions = space_to_dict(observed), space_to_dict(agent.envs.action_space)
         shown = {'observation_space': observations, 'action_space': actions}
         arrays = {'weights': flat_parameters(self.network).numpy()}
@@ -170,7 +179,8 @@ class ExportedPolicy:
             arrays |= add_prefix('observation_statistics', _whole_statistics(agent))
         inputs = [[part.name, list(part.path)] for part in self.inputs]
         about = {'agent': agent.id, 'normalizes': normalizer is not None, 'axes': axes, 'inputs': inputs}
-        about['order'] = list(encoder.parts)
+        about['order'] = [key for key in encoder.parts if key not in encoder.encoding.critic_only]
+        about['hidden'] = [int(np.prod(agent.envs.actor_shape)), encoder.n_critic_only]
         about['outputs'] = [[o.name, list(o.path), [o.units.start, o.units.stop]] for o in self.outputs]
         return PolicyData({**about, **shown, 'network': plan_from_model(self.network).to_dict()}, arrays)
 
@@ -208,7 +218,16 @@ def _make_encoder(agent: BaseAgent, inputs: list[Input]) -> Callable[[dict[str, 
         ordered = sorted(inputs, key=lambda part: keys.index(part.path[0]) if part.path else 0)
         last = keys[-1] if encoder.n_mask else None
         spaced = [(part.name, encoder.parts[last] if part.path[:1] == (last,) else part.space) for part in ordered]
-        return lambda x: _concatenate([_flatten(space, x[name]) for name, space in spaced])
+        # the network receives 0 for the parts for critics, which its actor ignores
+        n_hidden, place = encoder.n_critic_only, len(spaced) - (encoder.n_mask > 0)
+
+        def encode_parts(x: dict[str, tf.Tensor]) -> tf.Tensor:
+            parts = [_flatten(space, x[name]) for name, space in spaced]
+            if n_hidden:
+                parts.insert(place, tf.zeros((tf.shape(parts[0])[0], n_hidden)))
+            return _concatenate(parts)
+
+        return encode_parts
     order, shape, dtype = encoder._order, encoder.space.shape, tf.as_dtype(encoder.space.dtype)
 
     def encode(observations: dict[str, tf.Tensor]) -> tf.Tensor:

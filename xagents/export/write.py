@@ -138,6 +138,9 @@ def check_out(out: str | Path) -> Path:
 def describe_policy(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> dict[str, Any]:
     """Return the description of an exported policy for `policy.json`."""
     actions = policy.function.structured_outputs
+    observed: Any = agent.envs.encoder.raw_space
+    if hidden := agent.envs.encoder.encoding.critic_only:
+        observed = spaces.Dict({key: part for key, part in observed.spaces.items() if key not in hidden})
     outputs = [
         {'name': o.name, 'shape': actions[o.name].shape.as_list(), 'dtype': actions[o.name].dtype.name}
         for o in policy.outputs
@@ -157,7 +160,7 @@ def describe_policy(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreeme
             for part in policy.inputs
         ],
         **described,
-        'observation_space': space_to_dict(agent.envs.encoder.raw_space),
+        'observation_space': space_to_dict(observed),
         'action_space': space_to_dict(agent.envs.action_space),
         'checked': agreement._asdict(),
     }

@@ -29,7 +29,7 @@ from xagents.factory.teams import agents_by_policy, make_members, member_setting
 from xagents.logs.history import check_history_path
 from xagents.logs.monitors import check_wandb
 from xagents.networks.cfg import dense_network, parse_network
-from xagents.networks.description import fit_small_images
+from xagents.networks.description import fit_small_images, with_actor_part
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
 from xagents.options.declaration import declared_options, resolve_aliases, to_flags
 from xagents.options.environment import EnvironmentOptions, NetworkOptions, no_environment
@@ -54,7 +54,7 @@ COLLECTING_OPTIONS = (
     *('noise', 'step_noise_coef', 'epsilon_start', 'epsilon_decay_steps', 'epsilon_ladder'),
 )
 # options that apply to ready-made environments, too
-ENCODING_OPTIONS = ('flatten', 'mask_key')
+ENCODING_OPTIONS = ('flatten', 'mask_key', 'critic_only')
 # height and width from which convolutions use all cores; threads that wait for each other made updates of 10 x 10
 # images 8 times slower on a busy machine
 SIDE_FOR_ALL_CORES = 32
@@ -455,7 +455,16 @@ def _build_network(
     own = isinstance(description, NetworkFunction)
     takes_actions = 'action_units' in description.argument_names if own else description.action is not None
     joins = network.takes_actions and takes_actions
-    shape = envs.network_shape
+    is_actor = network.is_actor
+    shape = envs.actor_shape if is_actor else envs.network_shape
+    if envs.encoder.n_critic_only and not is_actor and 'actor' in network.outputs:
+        if own:
+            problem = f'cannot be used with {description.name}, which makes actor and critic'
+            raise OptionError('critic_only', f'{problem}, expected a .cfg file or --net')
+        try:
+            description = with_actor_part(description, *envs.actor_shape)
+        except ValueError as error:
+            raise OptionError('critic_only', str(error)) from error
     if network.takes_actions and not joins:
         if len(shape) > 1:
             needed = 'an argument action_units of the function' if own else 'an action-* section in the file'

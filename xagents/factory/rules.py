@@ -8,7 +8,7 @@ from xagents.options.environment import NET_ONLY_OPTIONS
 from xagents.options.errors import requires
 from xagents.options.rules import Rule, Rules
 from xagents.options.settings import Settings
-from xagents.registry.agents import TEAM_ENTRY, Entry
+from xagents.registry.agents import BUILTIN_AGENTS, TEAM_ENTRY, Entry
 
 
 class Proposal(NamedTuple):
@@ -28,6 +28,11 @@ class Proposal(NamedTuple):
         return {name: value for name, value in self.settings.models.items() if value is not None}
 
     @property
+    def shown_critic_only(self) -> str:
+        """The keys of --critic-only as one text."""
+        return ' '.join(self.settings.environment.critic_only or ())
+
+    @property
     def normalisation(self) -> str:
         """The flag or the agent that normalises the layers of --net; empty if none does."""
         own = self.network.normalize_layers
@@ -37,6 +42,16 @@ class Proposal(NamedTuple):
 def _net_with_file(p: Proposal) -> str:
     name, value = next(iter(p.models.items()))
     return f'got {p.network.net} with --{name.replace("_", "-")} {value}, expected one of the two'
+
+
+def _has_actor(entry: Entry) -> bool:
+    """Return whether an agent has an actor and a critic; agents without networks and teams may have."""
+    outputs = [name for network in entry.networks for name in network.outputs]
+    return not outputs or ('actor' in outputs and len({*outputs} - {'log_std'}) > 1)
+
+
+def _actor_critics() -> str:
+    return ', '.join(id for id, entry in BUILTIN_AGENTS.items() if _has_actor(entry))
 
 
 def _only_with_net(name: str) -> Rule:
@@ -74,6 +89,16 @@ SETTINGS_RULES: Rules = (
         'block',
         lambda p: p.network.block and p.normalisation,
         'got {o.network.block}, which has its own normalisation: cannot be used with {o.normalisation}',
+    ),
+    Rule(
+        'critic_only',
+        lambda p: p.settings.environment.critic_only and p.network.shared_network,
+        'cannot be used with --shared-network: actor and critic receive different observations',
+    ),
+    Rule(
+        'critic_only',
+        lambda p: p.settings.environment.critic_only and not _has_actor(p.entry),
+        'got {o.shown_critic_only}, but {o.entry.id} has no actor with a critic, expected one of ' + _actor_critics(),
     ),
     *map(_only_with_net, NET_ONLY_OPTIONS),
     Rule(

@@ -29,7 +29,8 @@ class Layer:
 
     Attributes:
         name: name of the section.
-        kind: `convolutional`, `flatten`, `dense`, `layernorm`, `batchnorm`, `add`, `action` or `log-std`.
+        kind: `convolutional`, `flatten`, `dense`, `layernorm`, `batchnorm`, `add`, `action`, `log-std`, or `part`,
+            which no file has: the first `units` elements of a vector.
         source: name of the section that is the input of this layer, or `input`.
         second: name of the section that `add` adds to its input; empty for other layers.
         units: width of a dense layer; None if the environment determines the size of an output.
@@ -141,6 +142,41 @@ class NetworkDescription:
         return shapes
 
 
+def with_actor_part(network: NetworkDescription, size: int) -> NetworkDescription:
+    """Return a network whose first output, the actor, receives only the first elements of an observation.
+
+    Args:
+        network: the description.
+        size: the number of these elements.
+
+    Raises:
+        ValueError: if the actor shares layers with another output.
+    """
+    actor, *others = network.outputs
+    own = _leading_to(network, [actor])
+    shared = own & _leading_to(network, others)
+    if shared:
+        name = next(layer.name for layer in network.layers if layer.name in shared)
+        raise ValueError(f'{network.where}: [{name}] leads to the actor and to the critic, expected separate layers')
+    part = Layer('part-actor', 'part', INPUT, units=size)
+    layers = [part]
+    for layer in network.layers:
+        if layer.name in own:
+            source, second = (part.name if name == INPUT else name for name in (layer.source, layer.second))
+            layer = replace(layer, source=source, second=second)
+        layers.append(layer)
+    return replace(network, layers=tuple(layers))
+
+
+def _leading_to(network: NetworkDescription, outputs: Iterable[Layer]) -> set[str]:
+    """Return the names of the layers that lead to outputs, with the outputs."""
+    names = {layer.name for layer in outputs}
+    for layer in reversed(network.layers):
+        if layer.name in names:
+            names.update(source for source in layer.sources if source != INPUT)
+    return names
+
+
 def fit_small_images(network: NetworkDescription, image: Shape) -> NetworkDescription:
     """Return the network with small kernels if its convolutions do not fit an image [H, W, C], else the same network.
 
@@ -210,7 +246,7 @@ def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: s
     if layer.kind in ('log-std', *NORMALISATIONS):
         return shape
     got = f'{at}: got an input of shape {shape}'
-    if layer.kind in ('dense', 'action', 'add'):
+    if layer.kind in ('dense', 'action', 'add', 'part'):
         if len(shape) != 1:
             raise ValueError(f'{got}, expected a vector: add a flatten-* section before it')
         if layer.kind == 'add':

@@ -151,24 +151,24 @@ def called_on(model: keras.Model, observations: Any, *others: Any) -> list[Any]:
     return [tensors[id(output)] for output in model.outputs]
 
 
-def with_masked_input(model: keras.Model, n_mask: int, masked: bool) -> keras.Model:
-    """Return a model of the same layers for observations with an action mask, [B, D + n_mask].
+def for_whole_observations(model: keras.Model, n_whole: int, n_mask: int, masked: bool) -> keras.Model:
+    """Return a model of the same layers for whole encoded observations [B, n_whole].
 
-    The layers receive the first D elements. The model gets a new optimizer if `model` is compiled.
+    The layers receive the first elements. The model gets a new optimizer if `model` is compiled.
 
     Args:
-        model: a functional model of observations [B, D], possibly with further inputs.
-        n_mask: the number of elements of the mask.
+        model: a functional model of the first D elements of observations, [B, D], possibly with further inputs.
+        n_whole: the number of elements of an observation.
+        n_mask: the number of elements of an action mask, the last ones; 0 without a mask.
         masked: whether the first output, of `n_mask` units, gets `ILLEGAL` for illegal actions.
     """
     first, *others = model.inputs
-    size = first.shape[1]
-    observations = keras.Input((size + n_mask,), name='observations', dtype='float32')
+    observations = keras.Input((n_whole,), name='observations', dtype='float32')
     more = [keras.Input(x.shape[1:], name=x.name, dtype=x.dtype) for x in others]
-    observed = Part(0, size, name='observed', dtype='float32')(observations)
+    observed = Part(0, first.shape[1], name='observed', dtype='float32')(observations)
     outputs = called_on(model, observed, *more) if has_plan(model) else model([observed, *more] if more else observed)
     outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
-    if masked:
+    if masked and n_mask:
         outputs[0] = masked_output(outputs[0], observations, n_mask)
     return as_model([observations, *more] if more else observations, outputs, model)
 

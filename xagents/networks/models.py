@@ -159,6 +159,8 @@ class ModelReader:
             return keras.layers.LayerNormalization(epsilon=LAYER_EPSILON, name=layer.name)
         if layer.kind == 'batchnorm':
             return BatchRenorm(name=layer.name)
+        if layer.kind == 'part':
+            return Part(0, shape[0], name=layer.name, dtype='float32')
         if layer.kind == 'log-std':
             return LogStd(layer.init, name=layer.name, dtype='float32')
         options: dict[str, Any] = self._initializers(layer, index, source[-1] * max(layer.size, 1) ** 2)

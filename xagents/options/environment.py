@@ -56,6 +56,11 @@ class EnvironmentOptions(Options):
         'key of the action mask, which limits the agent to legal actions, in observations or infos; none: no masks',
         metavar='KEY',
     )
+    critic_only: list[str] | None = option(
+        None,
+        'keys of a Dict observation that critics receive and the policy does not, which acts without them',
+        metavar='KEY',
+    )
     imports: list[str] | None = option(
         None,
         'modules to import first, which register agents, networks, stages and environments',

@@ -69,6 +69,8 @@ class MakeKeywords(RunKeywords, total=False):
     sticky_actions: bool
     wrapper: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] | None
     flatten: bool
+    mask_key: str | os.PathLike[str] | None
+    critic_only: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     imports: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     agent_index: bool
     net: int | Sequence[int] | None
@@ -221,6 +223,8 @@ class TuneKeywords(TypedDict, total=False):
     sticky_actions: bool
     wrapper: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] | None
     flatten: bool
+    mask_key: str | os.PathLike[str] | None
+    critic_only: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     imports: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     agent_index: bool
     net: int | Sequence[int] | None

@@ -44,6 +44,11 @@ class NetworkRole:
     shares_trunk: bool = False
 
     @property
+    def is_actor(self) -> bool:
+        """Whether the network is an actor and not also a critic."""
+        return 'actor' in self.outputs and {*self.outputs} <= {'actor', 'log_std'}
+
+    @property
     def signature(self) -> tuple[tuple[str, ...], bool]:
         """Outputs and type of input. Networks with equal signatures may exchange weights."""
         return self.outputs, self.takes_actions

@@ -58,7 +58,7 @@ class TRPO(OnPolicy):
         super().__init__(envs, **options)
         actor_model = self.with_policy_head(actor_model)
         units = list(self.distribution.parameter_units)
-        self.actor_model = self._adopt_model(actor_model, units, 'actor_model', masked=True)
+        self.actor_model = self._adopt_model(actor_model, units, 'actor_model', masked=True, acts=True)
         self.critic = critic_model = self._adopt_model(critic_model, [1], 'critic_model')
         self.minibatches = Minibatches(self.options, self.envs.n_envs)
         self._check_models()
