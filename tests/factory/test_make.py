@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures('small_agents')
     [
         ({'sticky_actions': True}, '--sticky-actions'),
         (
-            {'episodic_life': False, 'frame_stack': 4, 'max_frame': True},
-            '--max-frame, --frame-stack, --no-episodic-life',
+            {'episodic_life': False, 'max_frame': True},
+            '--max-frame, --no-episodic-life',
         ),
         ({'preprocess': False}, ''),
     ],
@@ -76,7 +76,8 @@ def test_atari_options_have_an_effect_on_atari():
     [
         ({'n_envs': 8}, 'n_envs: got 8 with 2 ready-made environments, expected 2'),
         ({'max_episode_steps': 5}, 'max_episode_steps: got 5 with ready-made environments, expected it where'),
-        ({'n_envs': 2, 'frame_stack': 4}, None),
+        ({'n_envs': 2, 'frame_stack': 4}, 'frame_stack: got 4 with ready-made environments, expected it where'),
+        ({'n_envs': 2, 'frame_stack': None}, None),
     ],
 )
 def test_options_of_environments_that_are_made_already_are_refused(given, problem):

@@ -23,7 +23,7 @@ from xagents.envs.wrappers import with_report
 from xagents.options.errors import one_line
 
 # options that affect only preprocessed Atari games
-ATARI_OPTIONS = ('max_frame', 'frame_stack', 'clip_rewards', 'episodic_life', 'fire_reset', 'sticky_actions')
+ATARI_OPTIONS = ('max_frame', 'clip_rewards', 'episodic_life', 'fire_reset', 'sticky_actions')
 P = ParamSpec('P')
 
 

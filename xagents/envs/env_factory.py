@@ -15,8 +15,9 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from xagents.envs.action_masks import MASK_KEY, NO_MASK
+from xagents.envs.images import ImageOptions
 from xagents.envs.interface import RECREATE_HINT, Envs
-from xagents.envs.maker import NOT_ATARI, EnvMaker, find_maker, is_atari, load_wrapper
+from xagents.envs.maker import NOT_ATARI, EnvMaker, find_maker, is_atari, load_wrappers
 from xagents.envs.spaces import Encoding
 from xagents.envs.vectors import make_vector
 from xagents.envs.wrappers import AtariConfig
@@ -44,12 +45,18 @@ class EnvFactory:
         env_kwargs: arguments of the environment.
         vector: 'auto' (Gymnasium's native vectors, else a loop; independent of installed extras), 'sync' (a loop in
             this process), 'async' (worker processes) or 'envpool'.
-        frame_stack: Atari: the number of frames in an observation.
+        frame_stack: the number of frames in an image; None for 4 with the Atari preprocessing, otherwise 1.
+        frame_skip: the number of steps for which each action is repeated; None for 4 with the Atari preprocessing,
+            otherwise 1.
+        grey: whether coloured images become grey; the Atari preprocessing always does this.
+        resize: height and width of images, or one number for both; None for 84 with the Atari preprocessing, otherwise
+            for the size of the environment.
         clip_rewards: Atari: whether rewards are clipped to their sign; statistics stay raw.
         episodic_life: Atari: whether a lost life counts as `terminated`.
         fire_reset: Atari: whether FIRE is pressed at the start of a life.
         sticky_actions: Atari: whether the last action is repeated with probability 0.25.
-        wrapper: Gymnasium or PettingZoo wrappers, applied in order outside all others: 'module:Class' or functions.
+        wrapper: Gymnasium or PettingZoo wrappers, applied in order outside all others: 'module:Class', each followed by
+            its arguments as 'key=value'; or functions.
         imports: modules to import first, which register environments.
         agent_index: whether the agent's one-hot index is appended to each observation of several agents.
         flatten: whether image observations become vectors.
@@ -69,7 +76,7 @@ class EnvFactory:
     max_episode_steps: int | None = None
     env_kwargs: Mapping[str, Any] | None = None
     vector: str = 'auto'
-    frame_stack: int = 4
+    frame_stack: int | None = None
     clip_rewards: bool = True
     episodic_life: bool = True
     fire_reset: bool = True
@@ -79,18 +86,28 @@ class EnvFactory:
     agent_index: bool = False
     flatten: bool = False
     mask_key: str | None = MASK_KEY
+    frame_skip: int | None = None
+    grey: bool = False
+    resize: Sequence[int] | int | None = None
     critic_only: Sequence[str] = ()
     render_mode: str | None = None
 
     def __post_init__(self) -> None:
         """Check numbers and choices, and convert lists to tuples."""
-        for name in ('n_envs', 'frame_stack', 'max_episode_steps'):
+        for name in ('n_envs', 'frame_stack', 'frame_skip', 'max_episode_steps'):
             number = getattr(self, name)
-            if name == 'max_episode_steps' and number is None:
+            if name != 'n_envs' and number is None:
                 continue
             if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
                 raise OptionError(name, f'got {number!r}, expected a whole number of at least 1')
             object.__setattr__(self, name, int(number))
+        if self.resize is not None:
+            sizes = (self.resize,) * 2 if isinstance(self.resize, int | np.integer) else tuple(self.resize)
+            sizes = sizes * 2 if len(sizes) == 1 else sizes
+            if len(sizes) != 2 or not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
+                expected = 'expected height and width, or one number for both'
+                raise OptionError('resize', f'got {self.resize!r}, {expected}')
+            object.__setattr__(self, 'resize', sizes)
         if self.vector not in VECTORS:
             hint = did_you_mean(str(self.vector), VECTORS)
             raise OptionError('vector', f'got {self.vector!r}, expected {", ".join(VECTORS)}{hint}')
@@ -120,8 +137,8 @@ class EnvFactory:
     def _make_vector(self) -> Envs:
         maker = self.maker()
         made, has_reports = make_vector(maker, self.n_envs, self.vector)
-        # a user's wrapper may change the stack
-        stack = self.frame_stack if maker.atari and not maker.wrappers else 1
+        stack = maker.atari.frame_stack if maker.atari else maker.images.frame_stack
+        stack = 1 if maker.atari and maker.wrappers else stack  # a user's wrapper may change the stack
         about: dict[str, Any] = {'spec': maker.spec, 'frame_stack': stack, 'atari': maker.atari is not None}
         envs = Envs(made, id=maker.name, has_reports=has_reports, factory=self, encoding=maker.encoding, **about)
         self._check_mask_key(envs)
@@ -148,7 +165,7 @@ class EnvFactory:
             self.env,
             kwargs=dict(self.env_kwargs or {}),
             max_episode_steps=self.max_episode_steps,
-            wrappers=tuple(map(load_wrapper, self.wrapper)),
+            wrappers=load_wrappers(self.wrapper),
             render_mode=self.render_mode,
             agent_index=bool(self.agent_index),
             encoding=self.encoding,
@@ -157,7 +174,12 @@ class EnvFactory:
         if self.preprocess and maker.spec is not None and not recognised:
             raise OptionError('preprocess', maker.name + NOT_ATARI)
         preprocess = recognised if self.preprocess is None else self.preprocess
-        return dataclasses.replace(maker, atari=self._atari if preprocess else None)
+        if preprocess:
+            skip = maker.kwargs.get('frameskip', 4) if self.frame_skip is None else self.frame_skip
+            return dataclasses.replace(maker, atari=dataclasses.replace(self._atari, frame_skip=skip))
+        resize: Any = self.resize
+        images = ImageOptions(self.frame_stack or 1, self.grey, resize)
+        return dataclasses.replace(maker, images=images, frame_skip=self.frame_skip or 1)
 
     def _make_pool(self) -> Envs:
         from xagents.envs.envpool import EnvPoolVectorEnv
@@ -168,10 +190,13 @@ class EnvFactory:
             got = next((what for what, is_so in odd.items() if is_so), name)
             expected = "one of EnvPool's own environments without wrappers"
             raise OptionError('vector', f'got envpool with {got}, expected {expected}')
+        for option in ('frame_skip', 'grey', 'resize'):
+            if (value := getattr(self, option)) not in (None, False):
+                raise OptionError(option, f'got {value} with --vector envpool, expected another vector')
         own: dict[str, Any] = {'preprocess': self.preprocess, 'max_episode_steps': self.max_episode_steps}
         own |= {'kwargs': self.env_kwargs, 'render_mode': self.render_mode}
         made = EnvPoolVectorEnv(name, self.n_envs, self._atari, **own)
-        stack = self.frame_stack if made.atari else 1
+        stack = self._atari.frame_stack if made.atari else 1
         about: dict[str, Any] = {'frame_stack': stack, 'atari': made.atari, 'encoding': self.encoding}
         return Envs(made, id=name, has_reports=True, factory=self, **about)
 
@@ -183,9 +208,9 @@ class EnvFactory:
 
     @property
     def _atari(self) -> AtariConfig:
-        return AtariConfig(
-            self.frame_stack, self.clip_rewards, self.episodic_life, self.fire_reset, self.sticky_actions
-        )
+        size: Any = (84, 84) if self.resize is None else self.resize
+        frames = 4 if self.frame_stack is None else self.frame_stack, 4 if self.frame_skip is None else self.frame_skip
+        return AtariConfig(*frames, size, self.clip_rewards, self.episodic_life, self.fire_reset, self.sticky_actions)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values.

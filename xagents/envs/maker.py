@@ -9,7 +9,7 @@ import importlib
 import inspect
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -17,12 +17,14 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
 from xagents.envs.action_masks import with_info_mask, with_parallel_info_masks
+from xagents.envs.images import FrameSkip, ImageOptions, ProcessImages
 from xagents.envs.multi_agent import ParallelEnvAdapter
 from xagents.envs.packages import is_envpool_id, package_of_id, package_of_module, qualified_id, run_entry_points
 from xagents.envs.pettingzoo_envs import PREFIX, PettingZooMaker, is_pettingzoo_env, to_parallel_env
 from xagents.envs.registry import env_registry
 from xagents.envs.spaces import DEFAULT_ENCODING, Encoding
 from xagents.envs.wrappers import AtariConfig, EpisodeReport, RawReward, preprocess_atari
+from xagents.options.declaration import value_of_text
 from xagents.options.errors import OptionError, did_you_mean, nearest, one_line
 from xagents.registry.parts import NAME_PATTERN
 from xagents.system.modules import import_module
@@ -46,6 +48,8 @@ class EnvMaker:
         agent_index: whether the agent's one-hot index is appended to each observation of several agents.
         equal_spaces: whether several agents must have equal spaces, as a single policy requires.
         encoding: options of the encoder of observations, in `Envs` or in the adapter of several agents.
+        frame_skip: number of steps for which each action is repeated, if the Atari preprocessing does not do so.
+        images: what happens to images that have no Atari preprocessing.
     """
 
     name: str
@@ -58,6 +62,8 @@ class EnvMaker:
     agent_index: bool = False
     equal_spaces: bool = True
     encoding: Encoding = DEFAULT_ENCODING
+    frame_skip: int = 1
+    images: ImageOptions = ImageOptions()  # noqa: RUF009 -- a tuple
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -76,30 +82,38 @@ class EnvMaker:
         kwargs = dict(self.kwargs)
         if self.atari:
             load_ale_quietly()  # also in a worker process
-        frame_skip = 4
         if self.atari and self.spec is not None:
-            frame_skip = kwargs.pop('frameskip', 4)
+            kwargs.pop('frameskip', None)
             kwargs = {'repeat_action_probability': 0.25 if self.atari.sticky_actions else 0.0, **kwargs, 'frameskip': 1}
         env = self._make_env(kwargs)
         if isinstance(env, ParallelEnvAdapter):
             if self.atari:
                 raise OptionError('preprocess', f'{self.name} is not an Atari game, expected an Atari game')
+            changed = {'frame_skip': self.frame_skip > 1, **dict(zip(self.images._fields, self.images, strict=True))}
+            defaults = {'frame_skip': False, **ImageOptions._field_defaults}
+            if option := next((name for name, value in changed.items() if value != defaults[name]), None):
+                expected = 'expected a wrapper of PettingZoo or SuperSuit, as --wrapper module:function'
+                raise OptionError(option, f'{self.name} has several agents, {expected}')
             return env
         if self.agent_index or not self.equal_spaces:
             option = 'agent_index' if self.equal_spaces else 'policies'
             raise OptionError(option, f'{self.name} has one agent, expected an environment with several')
         if self.atari:
             _check_atari(env, self.name)
-            env = preprocess_atari(env, self.atari, frame_skip, self.max_episode_steps)
+            env = preprocess_atari(env, self.atari, self.max_episode_steps)
         else:
             env = RawReward(env)
+            env = FrameSkip(env, self.frame_skip) if self.frame_skip > 1 else env
         for wrapper in self.wrappers:
             env = _wrap(env, wrapper)
-        return EpisodeReport(env if self.atari else with_info_mask(env, self.encoding.mask_key))
+        if self.atari:
+            return EpisodeReport(env)
+        env = ProcessImages(env, self.images, self.name) if self.images != ImageOptions() else env
+        return EpisodeReport(with_info_mask(env, self.encoding.mask_key))
 
     def _make_env(self, kwargs: dict[str, Any]) -> gymnasium.Env:
         """Make the environment without wrappers, but with its time limit unless the Atari preprocessing applies it."""
-        limit = None if self.atari else self.max_episode_steps
+        limit = None if self.atari or self.max_episode_steps is None else self.max_episode_steps * self.frame_skip
         try:
             if self.spec is not None:
                 if self.render_mode is not None:
@@ -314,6 +328,27 @@ def _check_atari(env: gymnasium.Env, name: str) -> None:
         raise OptionError('preprocess', f"{name} needs an extra: pip install '.[atari]'") from None
 
 
+def load_wrappers(wrappers: Sequence[str | Callable[..., Any]]) -> tuple[Callable[..., Any], ...]:
+    """Return wrappers from names 'module:Class', each followed by its arguments as 'key=value', and from functions.
+
+    Raises:
+        OptionError: for an unknown name, or arguments without a wrapper.
+    """
+    groups: list[tuple[Any, dict[str, Any]]] = []
+    for entry in wrappers:
+        key, equals, value = entry.partition('=') if isinstance(entry, str) else ('', '', '')
+        if not (equals and key.isidentifier()):
+            groups.append((entry, {}))
+            continue
+        if not groups or not isinstance(groups[-1][0], str):
+            raise OptionError('wrapper', f'got {entry}, expected module:Class before its arguments')
+        if key in groups[-1][1]:
+            raise OptionError('wrapper', f'got {key} twice for {groups[-1][0]}, expected each argument once')
+        groups[-1][1][key] = value_of_text(value)
+    loaded = [(load_wrapper(wrapper), arguments) for wrapper, arguments in groups]
+    return tuple(functools.partial(wrapper, **arguments) if arguments else wrapper for wrapper, arguments in loaded)
+
+
 def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return the wrapper named 'module:Class'; a function is returned unchanged."""
     if not isinstance(wrapper, str):
@@ -333,7 +368,8 @@ def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap(env: Any, wrapper: Callable[..., Any]) -> Any:
-    name = getattr(wrapper, '__name__', type(wrapper).__name__)
+    function = wrapper.func if isinstance(wrapper, functools.partial) else wrapper
+    name = getattr(function, '__name__', type(function).__name__)
     try:
         wrapped = wrapper(env)
     except Exception as error:

@@ -137,9 +137,9 @@ class ObservationEncoder:
         if self.encoding.flatten:
             low, high = low.reshape(-1), high.reshape(-1)
         elif len(shape) == 3:
-            if shape[0] in CHANNELS and shape[-1] not in CHANNELS and min(shape[1:]) > max(CHANNELS):
-                self._order = (0, 2, 3, 1)
-                low, high = (np.moveaxis(bound, 0, -1) for bound in (low, high))
+            if (order := channels_last_order(shape)) is not None:
+                self._order = (0, *(axis + 1 for axis in order))
+                low, high = (bound.transpose(order) for bound in (low, high))
         elif len(shape) == 2 and dtype is np.uint8:
             low, high = low[..., None], high[..., None]
         elif len(shape) == 4 and dtype is np.uint8 and shape[-1] in CHANNELS:
@@ -215,6 +215,19 @@ class ObservationEncoder:
         one = f'{_shape_text(*shapes[-1])} for one observation, ' if shapes[-1] else ''
         batches = ' or '.join(_shape_text('N', *(one or ())) for one in shapes)
         return ValueError(f'observations have the shape {_shape_text(*shape)}; expected {one}{batches} for N')
+
+
+def is_image(space: spaces.Space) -> bool:
+    """Return whether a space is that of an image: [H, W, C], [C, H, W], or bytes [H, W]."""
+    if not isinstance(space, spaces.Box):
+        return False
+    return len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
+
+
+def channels_last_order(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the order of axes that moves channels to the end, or None if an image has them there."""
+    is_first = len(shape) == 3 and shape[0] in CHANNELS and shape[-1] not in CHANNELS
+    return (1, 2, 0) if is_first and min(shape[1:]) > max(CHANNELS) else None
 
 
 def _shape_text(*sizes: int | str) -> str:

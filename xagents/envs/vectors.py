@@ -21,6 +21,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from xagents.envs.images import ImageOptions
 from xagents.envs.maker import EnvMaker, parameters_of
 from xagents.envs.multi_agent import AGENT_SET, AgentRows, ParallelVector
 from xagents.envs.spaces import ObservationEncoder
@@ -145,6 +146,8 @@ def _native_vector(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
     if spec is None or spec.vector_entry_point is None:
         return None
     if spec.additional_wrappers or maker.wrappers or maker.agent_index:
+        return None
+    if maker.frame_skip > 1 or maker.images != ImageOptions():
         return None
     # ale_py's vector uses a different frame preprocessing and clips rewards.
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith('ale_py'):

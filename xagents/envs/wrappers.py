@@ -298,32 +298,33 @@ class AtariConfig:
     """The settings of the Atari preprocessing; see `EnvFactory`."""
 
     frame_stack: int
+    frame_skip: int
+    screen_size: tuple[int, int]
     clip_rewards: bool
     episodic_life: bool
     fire_reset: bool
     sticky_actions: bool
 
 
-def preprocess_atari(env: gymnasium.Env, atari: AtariConfig, frame_skip: int, limit: int | None) -> gymnasium.Env:
+def preprocess_atari(env: gymnasium.Env, atari: AtariConfig, limit: int | None) -> gymnasium.Env:
     """Wrap an Atari game in the standard preprocessing, with statistics of raw rewards.
 
-    Frames are 84x84 greyscale. An episode starts with up to 30 no-op steps. Each action is repeated for `frame_skip`
-    frames, and the maximum of the last two frames is taken. `atari` sets the other steps. Machado et al., "Revisiting
-    the Arcade Learning Environment" (2018).
+    Frames are grey, 84x84 by default. An episode starts with up to 30 no-op steps. Each action is repeated for some
+    frames, and the maximum of the last two frames is taken. Machado et al., "Revisiting the Arcade Learning
+    Environment" (2018).
 
     Args:
         env: the game, made with `frameskip=1`.
         atari: the settings of the preprocessing.
-        frame_skip: the number of frames of each action.
         limit: a time limit in steps (not frames); None for none.
 
     Returns:
-        an environment with uint8 observations [84, 84, frame_stack].
+        an environment with uint8 observations [H, W, frame_stack].
     """
     inner = cast(Any, env.unwrapped)
     if inner.ale.getFloat('repeat_action_probability') > 0:
         env = StickyActions(env)
-    env = gymnasium.wrappers.AtariPreprocessing(env, frame_skip=frame_skip)
+    env = gymnasium.wrappers.AtariPreprocessing(env, frame_skip=atari.frame_skip, screen_size=atari.screen_size[::-1])
     if limit is not None:
         env = gymnasium.wrappers.TimeLimit(env, limit)
     env = RawReward(env)

@@ -191,6 +191,17 @@ def fixed_options(entry: Entry, known: Iterable[str]) -> set[str]:
     """Return the names of the known options that cannot change when a run is resumed."""
     names = {*known}
     fixed = {*entry.models, *declared_options(NetworkOptions), *entry.options.forms}
-    fixed |= names & {'env', 'seed', 'optimizer', 'buffer_max_size', 'frame_stack', 'flatten'}
+    fixed |= names & {
+        'env',
+        'seed',
+        'optimizer',
+        'buffer_max_size',
+        'frame_stack',
+        'grey',
+        'resize',
+        'flatten',
+        'mask_key',
+        'critic_only',
+    }
     # a replay buffer has one column for each environment
     return fixed | ({'n_envs'} if 'buffer_max_size' in names else set())

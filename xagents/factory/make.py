@@ -20,7 +20,7 @@ from xagents.datasets.reading import open_dataset
 from xagents.envs.create import ATARI_OPTIONS, as_envs, create_envs
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Envs
-from xagents.envs.maker import find_maker, load_wrapper
+from xagents.envs.maker import find_maker, load_wrappers
 from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.envs.spaces import Encoding
 from xagents.factory.defaults import read_saved_record, resolve_with_record
@@ -142,8 +142,7 @@ class AgentPlan:
         if isinstance(environment.env, str) and environment.vector != 'envpool':
             import_modules(environment.imports)  # those of saved weights, too
             find_maker(environment.env)
-        for wrapper in environment.wrapper or ():
-            load_wrapper(wrapper)
+        load_wrappers(environment.wrapper or ())
 
     def build(self) -> Any:
         """Make the agent.

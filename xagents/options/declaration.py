@@ -134,11 +134,7 @@ class Option:
             raise self._value_error(text, typed=True)
         if not key.isidentifier():
             raise OptionError(self.name, f'got the name {format_value(key)}, expected {NAME_CHARACTERS}')
-        try:
-            return key, json.loads(value)
-        # not JSON, or JSON that is nested too deep or contains too long a number: the value is a string
-        except (ValueError, RecursionError):
-            return key, {'True': True, 'False': False, 'None': None}.get(value, value)
+        return key, value_of_text(value)
 
     def _parse_one(self, text: str) -> Any:
         is_closed = self.type in (int, float) or self.choices is not None
@@ -191,6 +187,14 @@ class Option:
         hint = did_you_mean(str(value), map(str, self.choices)) if self.choices else ''
         hint = ' of 64 bits' if self.type is int and self.at_most is None and _exceeds_64_bits(value) else hint
         return OptionError(self.name, f'got {text}, expected {self.expected}{hint}')
+
+
+def value_of_text(text: str) -> Any:
+    """Return the value in a typed `key=value`: JSON, True, False or None as in Python, or otherwise the text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # also JSON that is nested too deep or contains too long a number
+        return {'True': True, 'False': False, 'None': None}.get(text, text)
 
 
 def _exceeds_64_bits(value: Any) -> bool:

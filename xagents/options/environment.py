@@ -42,13 +42,27 @@ class EnvironmentOptions(Options):
     )
     env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value', metavar='KEY=VALUE')
     vector: str = choice('auto', 'how environments run in parallel', choices=('auto', 'sync', 'async', 'envpool'))
-    frame_stack: int = choice(4, 'Atari: frames in one observation; larger values show more of the past', at_least=1)
+    frame_stack: int | None = choice(
+        None,
+        'frames in one image observation, 4 by default with Atari preprocessing; larger values show more of the past',
+        at_least=1,
+    )
+    frame_skip: int | None = count(
+        None,
+        'steps for which each action is repeated, 4 by default with Atari preprocessing; larger values act less often',
+    )
+    grey: bool = option(False, 'make image observations grey')
+    resize: list[int] | None = count(
+        None, 'height and width of image observations, or one number for both', metavar='PIXELS'
+    )
     clip_rewards: bool = option(True, 'Atari: learn from the signs of rewards')
     episodic_life: bool = option(True, 'Atari: a lost life ends an episode during training')
     fire_reset: bool = option(True, 'Atari: press FIRE after a reset, if the game has that action')
     sticky_actions: bool = option(False, 'Atari: repeat the last action with probability 0.25')
     wrapper: list[str] | None = option(
-        None, 'Gymnasium wrappers around each environment, as module:Class', metavar='MODULE:CLASS'
+        None,
+        'Gymnasium wrappers around each environment, as module:Class, each followed by its arguments as key=value',
+        metavar='MODULE:CLASS',
     )
     flatten: bool = option(False, 'learn from image observations as plain vectors, with dense networks')
     mask_key: str | None = option(

@@ -67,8 +67,9 @@ class Ring:
         observations, actions = batch['observations'], batch['actions']
         self.shape, self.stack = observations.shape[1:], stack
         self.n_envs = self.shape[0]
-        if stack > 1 and (len(self.shape) != 4 or self.shape[-1] != stack):
+        if stack > 1 and (len(self.shape) != 4 or self.shape[-1] % stack):
             raise ValueError(f'observations: got the shape {self.shape[1:]}, expected [H, W, {stack}]')
+        self._channels = self.shape[-1] // stack if stack > 1 else 0  # of one frame
         self.columns = tuple(columns)
         further = {name: (batch[name].shape[2:], batch[name].dtype) for name in self.columns}
         observation, action = (self.shape[1:], observations.dtype), (actions.shape[2:], actions.dtype)
@@ -119,7 +120,7 @@ class Ring:
         self._write_flags(start, flags[skipped:])
         for name in ('actions', 'rewards', *self.columns):
             self.arrays[name][here] = batch[name][skipped:]
-        frames = observations if self.stack == 1 else observations[..., -1]
+        frames = observations if self.stack == 1 else self._newest_frames(observations)
         self.arrays['observations'][after] = frames[skipped + 1 :]
         if restarted.size or skipped:
             self.arrays['observations'][start] = frames[skipped]
@@ -128,6 +129,10 @@ class Ring:
             self.arrays['ages'][start] = ages[skipped]
             self.arrays['ages'][after] = ages[skipped + 1 :]
             self._forget_cut_stacks()
+
+    def _newest_frames(self, observations: np.ndarray) -> np.ndarray:
+        """Return the newest frames of stacks [..., H, W, stack x C]: [..., H, W] if C is 1, else [..., H, W, C]."""
+        return observations[..., -1] if self._channels == 1 else observations[..., -self._channels :]
 
     def _span(self, start: int, length: int) -> slice | np.ndarray:
         """Return the index of `length` rows from `start` on."""
@@ -166,7 +171,7 @@ class Ring:
         self._forget((self.head - 1) % self.rows * self.n_envs + envs)
         if self.stack > 1:
             self.arrays['ages'][self.head, envs] = 0
-            self._unknown[envs] = [not _repeats_one_frame(stack) for stack in first[envs]]
+            self._unknown[envs] = [not _repeats_one_frame(stack, self._channels) for stack in first[envs]]
 
     def _forget(self, flat_rows: np.ndarray) -> None:
         flags = self.flat['flags']
@@ -184,7 +189,11 @@ class Ring:
         ages = self.flat['ages'].take(flat_rows, mode='wrap').astype(np.int64)
         for j in range(self.stack):
             back = np.minimum(ages, self.stack - 1 - j) * self.n_envs
-            out[..., j] = frames.take(flat_rows - back, axis=0, mode='wrap')
+            frame = frames.take(flat_rows - back, axis=0, mode='wrap')
+            if self._channels == 1:
+                out[..., j] = frame
+            else:
+                out[..., j * self._channels : (j + 1) * self._channels] = frame
 
     # stacks of frames
 
@@ -203,9 +212,9 @@ class Ring:
             ages[t + 1] = np.minimum(ages[t] + 1, longest)
             for n in np.flatnonzero(~valid):
                 before, after = observations[t, n], observations[t + 1, n]
-                if _repeats_one_frame(after):
+                if _repeats_one_frame(after, self._channels):
                     ages[t + 1, n], self._unknown[n] = 0, False
-                elif not np.array_equal(after[..., :-1], before[..., 1:]):
+                elif not np.array_equal(after[..., : -self._channels], before[..., self._channels :]):
                     ages[t + 1, n], self._unknown[n] = 0, True
             self._unknown &= ages[t + 1] < longest
         return ages
@@ -273,7 +282,9 @@ def layout(
         raise OptionError('buffer_max_size', f'got {max_size}, expected at least {n_envs}, one for each environment')
     ring = (max_size // n_envs + 1, n_envs)
     (shape, dtype), number = observation, ()
-    rows: dict[str, ArraySpec] = {'observations': (shape if stack == 1 else shape[:-1], dtype), 'actions': action}
+    if stack > 1:
+        shape = shape[:-1] if shape[-1] == stack else (*shape[:-1], shape[-1] // stack)
+    rows: dict[str, ArraySpec] = {'observations': (shape, dtype), 'actions': action}
     rows |= {'rewards': (number, np.float32), 'flags': (number, np.uint8), **columns}
     if stack > 1:
         rows['ages'] = (number, np.uint8)
@@ -310,6 +321,7 @@ def _flags_of(batch: Mapping[str, np.ndarray]) -> np.ndarray:
     return flags
 
 
-def _repeats_one_frame(stack: np.ndarray) -> bool:
-    """Return whether all frames of a stack [H, W, stack] are equal, as after a reset."""
-    return bool((stack == stack[..., -1:]).all())
+def _repeats_one_frame(stack: np.ndarray, channels: int) -> bool:
+    """Return whether all frames of a stack [H, W, frames x C] are equal, as after a reset."""
+    frames = stack.reshape(*stack.shape[:-1], -1, channels)
+    return bool((frames == frames[..., -1:, :]).all())

@@ -1,0 +1,142 @@
+"""Wrappers of environments with images: repeated actions, smaller and grey images, and stacks of frames."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from xagents.envs.spaces import channels_last_order, is_image
+from xagents.options.errors import OptionError
+
+# luma of red, green and blue (ITU-R BT.601)
+GREY_WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
+STACK_HINT = 'gymnasium.wrappers:FrameStackObservation stack_size=4 stacks vectors, as a --wrapper'
+
+
+class ImageOptions(NamedTuple):
+    """What happens to the images of an environment.
+
+    Attributes:
+        frame_stack: number of frames in an image, oldest first.
+        grey: whether colours become grey.
+        resize: height and width; None to keep the size.
+    """
+
+    frame_stack: int = 1
+    grey: bool = False
+    resize: tuple[int, int] | None = None
+
+
+class FrameSkip(gymnasium.Wrapper):
+    """A wrapper that repeats each action for several steps, sums their rewards, and shows the last observation.
+
+    Args:
+        env: the environment.
+        size: number of steps; fewer if the episode ends.
+    """
+
+    def __init__(self, env: gymnasium.Env, size: int) -> None:
+        super().__init__(env)
+        self._size = size
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Repeat an action."""
+        total = 0.0
+        for _ in range(self._size):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+class ProcessImages(gymnasium.Wrapper):
+    """A wrapper that resizes images, makes them grey and stacks them: the observation, or all images in a Dict.
+
+    The channels of an image are its last axis, [H, W, C]. A stack has the shape [H, W, frames x C], oldest frame first;
+    a reset fills it with the first frame.
+
+    Args:
+        env: the environment.
+        options: what happens to images.
+        name: name of the environment, for messages.
+
+    Raises:
+        OptionError: if the environment has no images, or a package is not installed.
+    """
+
+    def __init__(self, env: gymnasium.Env, options: ImageOptions, name: str) -> None:
+        super().__init__(env)
+        space: Any = env.observation_space
+        self._options, self._is_dict = options, isinstance(space, spaces.Dict)
+        parts = space.spaces if self._is_dict else {'': space}
+        self._images = {key: part for key, part in parts.items() if is_image(part)}
+        option = next(name for name, value in options._asdict().items() if value != ImageOptions._field_defaults[name])
+        if not self._images:
+            raise OptionError(option, f'{name} has no images, expected an environment with images; {STACK_HINT}')
+        if options.resize is not None:
+            self._resize = _load_resize()
+        self._stacks: dict[str, np.ndarray] = {}
+        shown = {key: self._space(part) if key in self._images else part for key, part in parts.items()}
+        self.observation_space = spaces.Dict(shown) if self._is_dict else shown['']
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment and fill the stacks."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._stacks = {}
+        return self._process(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment and shift the stacks by one frame."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._process(observation), reward, terminated, truncated, info
+
+    def _process(self, observation: Any) -> Any:
+        if not self._is_dict:
+            return self._shown('', observation)
+        return {key: self._shown(key, part) if key in self._images else part for key, part in observation.items()}
+
+    def _shown(self, key: str, image: Any) -> np.ndarray:
+        """Return the stack of frames whose newest one is `image`."""
+        frame, size = self._frame(self._images[key], np.asarray(image)), self._options.frame_stack
+        if size == 1:
+            return frame
+        if key not in self._stacks:
+            self._stacks[key] = np.concatenate([frame] * size, -1)
+        else:  # a new array each time, so that earlier observations stay unchanged
+            self._stacks[key] = np.concatenate([self._stacks[key][..., frame.shape[-1] :], frame], -1)
+        return self._stacks[key]
+
+    def _frame(self, space: spaces.Box, image: np.ndarray) -> np.ndarray:
+        """Return one frame [H, W, C]."""
+        order = channels_last_order(space.shape)
+        frame = image.transpose(order) if order is not None else image
+        frame = frame[..., None] if frame.ndim == 2 else frame
+        if self._options.resize is not None:
+            height, width = self._options.resize
+            resized = self._resize(np.ascontiguousarray(frame), (width, height))
+            frame = resized.reshape(height, width, frame.shape[-1])
+        if self._options.grey and frame.shape[-1] == 3:
+            grey = frame @ GREY_WEIGHTS
+            grey = np.rint(grey) if frame.dtype.kind in 'iu' else grey
+            frame = grey.astype(frame.dtype)[..., None]
+        return frame
+
+    def _space(self, space: spaces.Box) -> spaces.Box:
+        shape = self._frame(space, np.zeros(space.shape, space.dtype)).shape
+        shape = (*shape[:-1], shape[-1] * self._options.frame_stack)
+        bounds: Any = space.low.min(), space.high.max()
+        dtype: Any = space.dtype
+        return spaces.Box(*bounds, shape, dtype=dtype)
+
+
+def _load_resize() -> Any:
+    """Return a function that resizes an image [H, W, C] to (width, height) by the mean over areas."""
+    try:
+        import cv2
+    except ImportError:
+        raise OptionError('resize', "needs an extra: pip install '.[atari]'") from None
+    return lambda image, size: cv2.resize(image, size, interpolation=cv2.INTER_AREA)
