@@ -17,8 +17,8 @@ from tests.commands import execute
 from tests.masked_problems import STEPS, TwoLegal
 from tests.team_problems import Walks
 from xagents.collecting.policies import choose_legal, uniform_logits
-from xagents.envs.action_masks import NoLegalActionError, sample_legal
 from xagents.envs.create import as_envs, create_envs
+from xagents.envs.observations.action_masks import NoLegalActionError, sample_legal
 from xagents.networks.acting import ILLEGAL
 from xagents.networks.layers import mask_illegal
 from xagents.options.errors import OptionError

@@ -32,5 +32,5 @@ class ActorCritic(OnPolicy):
         """Return the acting network; `index` is the position of the policy among the model's outputs."""
         outputs = [self.model.outputs[index], *self.model.outputs[2:]]
         if index and (n_mask := self.envs.n_mask):  # the first output is masked already
-            outputs[0] = masked_output(outputs[0], self.model.inputs[0], n_mask)
+            outputs[0] = masked_output(outputs[0], self.model.inputs[0], n_mask, self.envs.encoder.n_floats)
         return KerasNetwork(acting_model(keras.Model(self.model.input, outputs)), self.statistics.dtype)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Never, Self, Unpack
 import gymnasium
 import keras
 import numpy as np
+import tensorflow as tf
 
 from xagents.base.foreign_calls import ForeignAttribute, answer_keywords, check_batch
 from xagents.base.method_checks import check_parameters, check_results
@@ -34,7 +35,8 @@ from xagents.evaluation import playing
 from xagents.logs.console import format_number
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.gradient_steps import COUNTS
-from xagents.networks.keras_to_plan import for_whole_observations
+from xagents.networks.keras_to_plan import for_whole_observations, with_mask
+from xagents.networks.layers import vector_bytes
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import declared_options, signature
@@ -270,8 +272,16 @@ class BaseAgent:
         inputs = inputs or [tuple(envs.actor_shape if acts else envs.network_shape)]
         self._check_model(model, units, name, inputs)
         n_mask, (n_whole, *others) = envs.n_mask, envs.observation_space.shape
+        if envs.encoder.images:
+            return with_mask(model, n_mask, envs.encoder.n_floats) if masked and n_mask else model
         takes_part = not others and (n_mask > 0 or (inputs[0] != self.input_shape and acts))
         return for_whole_observations(model, n_whole, n_mask, masked) if takes_part else model
+
+    def action_masks(self, observations: tf.Tensor) -> tf.Tensor:
+        """Return the action masks [B, n] in network inputs [B, *D]."""
+        encoder = self.envs.encoder
+        vectors = vector_bytes(observations, encoder.n_floats) if encoder.images else observations
+        return vectors[:, -self.envs.n_mask :]
 
     # acting
 

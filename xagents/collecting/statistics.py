@@ -14,6 +14,13 @@ from xagents.envs.normalisation import ObservationNormalizer, RewardNormalizer
 from xagents.options.agents import AgentOptions
 
 
+def normalizer_for(envs: Envs) -> ObservationNormalizer:
+    """Return an empty normaliser of the observations of environments."""
+    encoder = envs.encoder
+    shape = (encoder.n_floats,) if encoder.images else envs.observation_space.shape
+    return ObservationNormalizer(shape, envs.n_mask, has_images=bool(encoder.images))
+
+
 @dataclass(eq=False)
 class Statistics:
     """Running statistics of observations and rewards; each is None if the agent does not normalise it.
@@ -33,16 +40,15 @@ class Statistics:
     @classmethod
     def from_options(cls, envs: Envs, options: AgentOptions) -> Self:
         """Return empty statistics for the options of an agent."""
-        observations = (
-            ObservationNormalizer(envs.observation_space.shape, envs.n_mask) if options.normalize_obs else None
-        )
+        observations = normalizer_for(envs) if options.normalize_obs else None
         rewards = RewardNormalizer(envs.n_envs, options.gamma) if options.normalize_reward else None
         return cls(observations, rewards, options.reward_scale, envs.observation_space.dtype)
 
     @property
     def dtype(self) -> Any:
         """The dtype of the result of `prepare`."""
-        return np.float32 if self.observations else self.raw_dtype
+        # bytes of a vector and images stay bytes
+        return np.float32 if self.observations and self.raw_dtype != np.int8 else self.raw_dtype
 
     @property
     def is_empty(self) -> bool:

@@ -127,15 +127,16 @@ class TrainedPolicy:
         network = NumpyNetwork(NetworkPlan.from_dict(plan['network']), arrays[WEIGHTS], self.version)
         self.acting_policy = policy_from_dict(plan['policy'], network, self.spaces.actions)
         # a network of vectors learned from flattened images, if observations are images
-        flatten = len(network.plan.input_shape) == 1
-        encoding = Encoding(flatten, *self.spaces[2:])
-        self.encoder = ObservationEncoder(self.spaces.observations, encoding)
+        flatten = len(network.plan.input_shape) == 1 and not network.plan.takes_bytes
+        self.encoder = ObservationEncoder(self.spaces.observations, Encoding(flatten, *self.spaces[2:]))
         self._decode = ActionDecoder(self.spaces.actions)
         self.statistics = Statistics(raw_dtype=self.encoder.space.dtype)
         if plan['normalizes']:
             saved = strip_prefix('observation_statistics', arrays)
-            n_mask = self.encoder.space.shape[0] - saved['mean'].shape[0] if len(self.encoder.space.shape) == 1 else 0
-            self.statistics.observations = ObservationNormalizer(self.encoder.space.shape, n_mask)
+            shape, has_images = self.encoder.space.shape, bool(self.encoder.images)
+            shape = (self.encoder.n_floats,) if has_images else shape
+            n_mask = shape[0] - saved['mean'].shape[0] if len(shape) == 1 else 0
+            self.statistics.observations = ObservationNormalizer(shape, n_mask, has_images)
             self.statistics.observations.load(saved)
         if network.plan.input_shape != self.encoder.space.shape:
             inputs, shape = network.plan.input_shape, self.encoder.space.shape

@@ -104,7 +104,7 @@ class DQN(OffPolicy):
             last = ActionValues(self.n_actions, self.options.atoms, self.options.support, name='values')
             outputs = last(self.model.outputs if self.options.dueling else outputs)
         if n_mask := self.envs.n_mask:
-            outputs = masked_output(outputs, self.model.inputs[0], n_mask)
+            outputs = masked_output(outputs, self.model.inputs[0], n_mask, self.envs.encoder.n_floats)
         return KerasNetwork(keras.Model(self.model.input, outputs), self.statistics.dtype)
 
     def make_policy(self, network: ActingNetwork) -> Policy:
@@ -288,8 +288,7 @@ class DQN(OffPolicy):
             values = self.return_distribution.means(action_atoms(outputs, self.options.atoms))
         else:
             values = dueling(outputs[0], outputs[1]) if self.options.dueling else outputs[0]
-        n_mask = self.envs.n_mask
-        return mask_illegal(values, observations[:, -n_mask:]) if n_mask else values
+        return mask_illegal(values, self.action_masks(observations)) if self.envs.n_mask else values
 
     def parts(self) -> dict[str, Any]:
         """Return the parts whose state belongs in checkpoints: also the target network."""

@@ -11,11 +11,11 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from xagents.envs.action_masks import with_info_mask, with_parallel_info_masks
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import RECREATE_HINT, Envs
 from xagents.envs.multi_agent import ParallelEnvAdapter
 from xagents.envs.multi_policy import MultiPolicyEnvs
+from xagents.envs.observations.action_masks import with_info_mask, with_parallel_info_masks
 from xagents.envs.pettingzoo_envs import is_pettingzoo_env, to_parallel_env
 from xagents.envs.spaces import DEFAULT_ENCODING, Encoding
 from xagents.envs.vectors import LoopVectorEnv, with_agent_rows

@@ -14,10 +14,10 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from xagents.envs.action_masks import MASK_KEY, NO_MASK
-from xagents.envs.images import ImageOptions
 from xagents.envs.interface import RECREATE_HINT, Envs
 from xagents.envs.maker import NOT_ATARI, EnvMaker, find_maker, is_atari, load_wrappers
+from xagents.envs.observations.action_masks import MASK_KEY, NO_MASK
+from xagents.envs.observations.images import ImageOptions
 from xagents.envs.spaces import Encoding
 from xagents.envs.vectors import make_vector
 from xagents.envs.wrappers import AtariConfig

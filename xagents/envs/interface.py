@@ -13,9 +13,10 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from xagents.envs.action_masks import NoLegalActionError, mask_problem
 from xagents.envs.goals import GoalFunctions
 from xagents.envs.multi_agent import AGENT_SET, TEAM_REWARD, AgentRows, AgentSet
+from xagents.envs.observations.action_masks import NoLegalActionError, mask_problem
+from xagents.envs.observations.composite import VECTOR, vector_of
 from xagents.envs.snapshots.read import MissingStateError, restore_snapshot
 from xagents.envs.snapshots.write import Snapshot, SnapshotError, take_snapshot
 from xagents.envs.spaces import DEFAULT_ENCODING, Encoding, ObservationEncoder
@@ -348,7 +349,8 @@ class Envs(Copyable):
             return observations
         encoded = observations if self._encode is None else self._encode(observations)
         if self.n_mask:
-            choices = np.split(encoded[:, -self.n_mask :], self._mask_ends, 1)
+            vectors = vector_of(encoded, self.encoder.n_floats)
+            choices = np.split(vectors[:, -self.n_mask :], self._mask_ends, 1)
             illegal = self.valid & ~np.all([part.any(1) for part in choices], 0)
             if illegal.any():
                 raise NoLegalActionError(self.id, int(np.flatnonzero(illegal)[0]), self._n_steps)
@@ -359,16 +361,40 @@ class Envs(Copyable):
         self._returns_raw = True
 
     @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Height, width and channels of the smallest image of an observation; empty without images."""
+        shapes = [image.shape for image in self.encoder.images]
+        if self.is_image:
+            shapes = [self.observation_space.shape]
+        return min(shapes, key=lambda shape: min(shape[:2]), default=())
+
+    def input_parts(self, acts: bool = False) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the parts of an observation that a network receives, by name; empty for a single part.
+
+        Args:
+            acts: whether the network is an actor, which does not receive the parts for critics.
+        """
+        encoder = self.encoder
+        if not encoder.images:
+            return {}
+        size = encoder.n_floats - self.n_mask - acts * encoder.n_critic_only
+        seen = {image.name: image.shape for image in encoder.images if not (acts and image.critic_only)}
+        return {VECTOR: (size,), **seen} if size else seen
+
+    @property
     def actor_shape(self) -> tuple[int, ...]:
         """The shape of the part of an encoded observation that actors receive: without the parts for critics."""
-        n = self.encoder.n_critic_only
+        n = 0 if self.encoder.images else self.encoder.n_critic_only
         return (self.network_shape[0] - n,) if n else self.network_shape
 
     @property
     def network_shape(self) -> tuple[int, ...]:
-        """The shape of the part of an encoded observation that critics receive: without an action mask."""
+        """The shape of the part of an encoded observation that critics receive: without an action mask.
+
+        Networks for images with other parts receive all bytes, of which their first layers select the parts.
+        """
         shape = self.observation_space.shape
-        return (shape[0] - self.n_mask,) if self.n_mask else shape
+        return (shape[0] - self.n_mask,) if self.n_mask and not self.encoder.images else shape
 
     def _take_reports(self, info: dict[str, Any]) -> None:
         for i in np.flatnonzero(info[f'_{REPORT}']).tolist():

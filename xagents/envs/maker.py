@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
-from xagents.envs.action_masks import with_info_mask, with_parallel_info_masks
-from xagents.envs.images import FrameSkip, ImageOptions, ProcessImages
 from xagents.envs.multi_agent import ParallelEnvAdapter
+from xagents.envs.observations.action_masks import with_info_mask, with_parallel_info_masks
+from xagents.envs.observations.images import FrameSkip, ImageOptions, ProcessImages
 from xagents.envs.packages import is_envpool_id, package_of_id, package_of_module, qualified_id, run_entry_points
 from xagents.envs.pettingzoo_envs import PREFIX, PettingZooMaker, is_pettingzoo_env, to_parallel_env
 from xagents.envs.registry import env_registry

@@ -7,6 +7,7 @@ as N x M rows of one policy. The parallel API is that of Terry et al. 2021, arXi
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -95,7 +96,10 @@ class ParallelEnvAdapter(gymnasium.Env):
             got = f'got {" ".join(encoding.critic_only)}, but {name} has several agents'
             raise OptionError('critic_only', f'{got}, expected an environment with one agent')
         groups, m = _group_agents(env, self.agents), len(names)
-        self._encoders = [ObservationEncoder(observation, encoding) for _, observation, _ in groups]
+        # images among other parts become elements of the vector
+        vectors = dataclasses.replace(encoding, flatten=True)
+        encodings = [vectors if isinstance(seen, spaces.Dict | spaces.Tuple) else encoding for _, seen, _ in groups]
+        self._encoders = [ObservationEncoder(seen, own) for (_, seen, _), own in zip(groups, encodings, strict=True)]
         encoded = [_with_agent_index(e.space, m, e.n_mask) if index else e.space for e in self._encoders]
         made = zip(groups, encoded, self._encoders, strict=True)
         agent_groups = tuple(AgentGroup(own, space, act, e.n_mask) for (own, _, act), space, e in made)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from xagents.envs.observations.composite import vector_of
+
 EPSILON = 1e-8
 LIMIT = 10.0
 
@@ -70,15 +72,17 @@ class ObservationNormalizer:
     """A function that scales observations of shape D to mean 0 and variance 1, clipped to [-10, 10].
 
     Args:
-        shape: D.
+        shape: D; for bytes of a vector and images, the shape of the vector.
         n_mask: the number of elements at the end of a vector, an action mask, that stay unchanged.
+        has_images: whether observations are bytes of a vector and images, of which the vector is scaled.
 
     Attributes:
         statistics: the running statistics of observations, without the mask.
     """
 
-    def __init__(self, shape: tuple[int, ...], n_mask: int = 0) -> None:
-        self._scaled = slice(shape[-1] - n_mask) if n_mask else None
+    def __init__(self, shape: tuple[int, ...], n_mask: int = 0, has_images: bool = False) -> None:
+        self._scaled = slice(shape[-1] - n_mask) if n_mask or has_images else None
+        self._n_floats = shape[-1] if has_images else 0
         self.statistics = RunningStatistics((shape[0] - n_mask,) if n_mask else shape)
         self._refresh()
 
@@ -89,18 +93,22 @@ class ObservationNormalizer:
 
     def update(self, observations: np.ndarray) -> None:
         """Add observations [..., *D]. Rows that only reset contain real observations and need no mask."""
-        self.statistics.update(observations if self._scaled is None else observations[..., self._scaled])
+        self.statistics.update(observations if self._scaled is None else self._vectors(observations)[..., self._scaled])
         self._refresh()
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Return scaled observations [..., *D] as a new float32 array; unscaled before the first update."""
+        """Return scaled observations [..., *D] as a new array, float32 or bytes; unscaled before the first update."""
         if not self.statistics.count:
-            return np.asarray(observations, np.float32)
+            return np.asarray(observations, np.int8 if self._n_floats else np.float32)
         if self._scaled is None:
             return self._scale_all(observations)
-        scaled = np.array(observations, np.float32)
-        scaled[..., self._scaled] = self._scale_all(scaled[..., self._scaled])
+        scaled = np.array(observations, np.int8 if self._n_floats else np.float32)
+        vectors = self._vectors(scaled)
+        vectors[..., self._scaled] = self._scale_all(vectors[..., self._scaled])
         return scaled
+
+    def _vectors(self, observations: np.ndarray) -> np.ndarray:
+        return vector_of(observations, self._n_floats) if self._n_floats else observations
 
     def _scale_all(self, observations: np.ndarray) -> np.ndarray:
         scaled = np.subtract(observations, self._mean, dtype=np.float32)

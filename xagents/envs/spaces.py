@@ -7,20 +7,16 @@ turns the actions that a policy samples into actions of the environment.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import concatenate, create_empty_array
 
-from xagents.envs.action_masks import MASK_KEY, mask_size
-from xagents.envs.packages import package_of_module
-from xagents.options.errors import OptionError, did_you_mean, one_line
+from xagents.envs.observations.action_masks import MASK_KEY
+from xagents.envs.observations.composite import CompositeObservation, ImagePart
+from xagents.envs.observations.flat_spaces import CHANNELS, channels_last_order, check_parts, flat_bounds, flatten_batch
+from xagents.options.errors import OptionError, one_line
 from xagents.system.trees import leaf_at, leaf_spaces, tree_of
-
-# The possible numbers of an image's channels; they distinguish the channel axis from height and width.
-CHANNELS = (1, 3, 4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +51,8 @@ class ObservationEncoder:
     - With `flatten`, images become vectors, too; uint8 vectors stay uint8.
     - Dict and Tuple become the concatenation of their parts, in the order of `gymnasium.spaces.flatten`; uint8
       parts are scaled to [0, 1], as a network scales uint8 observations. Parts for critics follow the other parts. An
-      action mask is the last part. Observations may lack the parts for critics, which are then 0.
+      action mask is the last part. Observations may lack the parts for critics, which are then 0. With images and
+      without `flatten`, they become bytes (see `xagents.envs.observations.composite`).
 
     Args:
         space: the observation space of one environment.
@@ -64,10 +61,8 @@ class ObservationEncoder:
     Attributes:
         raw_space: the observation space of one environment.
         encoding: the options.
-        space: the encoded space, of shape D: a vector or an image [H, W, C].
-        parts: the space of each part of a Dict or Tuple by its key, in the order of the encoded vector; else empty.
-        n_critic_only: the number of elements that only critics receive.
-        n_mask: the number of elements of the action mask; 0 without a mask.
+        space: the encoded space, of shape D: a vector, an image [H, W, C], or bytes.
+        composite: the parts of a Dict or Tuple; None for other spaces.
         identity: whether encoding leaves observations unchanged.
 
     Raises:
@@ -76,38 +71,43 @@ class ObservationEncoder:
     """
 
     def __init__(self, space: spaces.Space, encoding: Encoding = DEFAULT_ENCODING) -> None:
-        self.raw_space, self.encoding, self.n_mask = space, encoding, 0
+        self.raw_space, self.encoding = space, encoding
         self._order: tuple[int, ...] | None = None
-        self.parts = dict(_parts(space)) if isinstance(space, spaces.Dict | spaces.Tuple) else {}
-        if isinstance(space, spaces.Dict) and encoding.mask_key in space.spaces:
-            self.n_mask = mask_size(space, str(encoding.mask_key))
-            del self.parts[encoding.mask_key]
-            self.parts[encoding.mask_key] = spaces.MultiBinary(self.n_mask)
-        self.n_critic_only = self._move_critic_only()
-        if isinstance(space, spaces.Box):
+        self.composite: CompositeObservation | None = None
+        self.space: spaces.Box
+        if isinstance(space, spaces.Dict | spaces.Tuple):
+            self.composite = CompositeObservation(space, encoding.flatten, encoding.mask_key, encoding.critic_only)
+            self.space = self.composite.encoded_space
+        elif encoding.critic_only:
+            got = f'got {encoding.critic_only[0]}, but the observation space is {one_line(space)}'
+            raise OptionError('critic_only', f'{got}, expected a Dict')
+        elif isinstance(space, spaces.Box):
             self.space = self._image_or_vector(space)
         else:
-            bounds = _joined_bounds(space, self.parts.items(), '') if self._is_composite else _flat_bounds(space)
-            self.space = spaces.Box(*bounds, dtype=np.float32)
+            self.space = spaces.Box(*flat_bounds(space), dtype=np.float32)
         self._shape, self._dtype = self.space.shape, self.space.dtype
-        self._raw_shape = None if self._is_composite else space.shape
+        self._raw_shape = None if self.composite is not None else space.shape
         self.identity = isinstance(space, spaces.Box) and space.shape == self._shape and space.dtype == self._dtype
 
-    def _move_critic_only(self) -> int:
-        """Move the parts for critics behind the others, and return the number of their elements."""
-        keys = self.encoding.critic_only
-        known = [key for key in self.parts if not (self.n_mask and key == self.encoding.mask_key)]
-        if unknown := [key for key in keys if key not in known or not isinstance(self.raw_space, spaces.Dict)]:
-            got = f'got {unknown[0]}, but the observation space is {one_line(self.raw_space)}'
-            expected = f'one or some of its keys {", ".join(map(str, known))}' if known else 'a Dict'
-            raise OptionError('critic_only', f'{got}, expected {expected}{did_you_mean(unknown[0], map(str, known))}')
-        if keys and len({*keys}) == len(known):
-            raise OptionError('critic_only', f'got all parts of the observation, {", ".join(keys)}, expected some')
-        for key in keys:
-            self.parts[key] = self.parts.pop(key)
-        if self.n_mask:
-            self.parts[self.encoding.mask_key] = self.parts.pop(self.encoding.mask_key)
-        return sum(spaces.flatdim(self.parts[key]) for key in keys)
+    @property
+    def n_mask(self) -> int:
+        """The number of elements of the action mask; 0 without a mask."""
+        return 0 if self.composite is None else self.composite.n_mask
+
+    @property
+    def n_critic_only(self) -> int:
+        """The number of elements of the vector that only critics receive."""
+        return 0 if self.composite is None else self.composite.n_critic_only
+
+    @property
+    def images(self) -> tuple[ImagePart, ...]:
+        """The images among the parts of a Dict or Tuple; empty with `flatten`."""
+        return () if self.composite is None else self.composite.images
+
+    @property
+    def n_floats(self) -> int:
+        """The number of elements of an encoded vector, or of the vector among bytes."""
+        return int(np.prod(self._shape)) if self.composite is None else self.composite.n_floats
 
     def is_single(self, observations: Any) -> bool:
         """Return whether an observation belongs to one environment, without a batch axis."""
@@ -118,16 +118,7 @@ class ObservationEncoder:
         return as_batch(self._present_space(observation), observation)
 
     def _present_space(self, observation: Any) -> spaces.Space:
-        """Return the raw space without the parts for critics that an observation lacks."""
-        if not (isinstance(observation, Mapping) and self.encoding.critic_only):
-            return self.raw_space
-        lacking = [key for key in self.encoding.critic_only if key not in observation]
-        kept = {key: part for key, part in cast(spaces.Dict, self.raw_space).spaces.items() if key not in lacking}
-        return spaces.Dict(kept) if lacking else self.raw_space
-
-    @property
-    def _is_composite(self) -> bool:
-        return isinstance(self.raw_space, spaces.Dict | spaces.Tuple)
+        return self.raw_space if self.composite is None else self.composite.present_space(observation)
 
     def _image_or_vector(self, space: spaces.Box) -> spaces.Box:
         """Return the encoded space of a Box, and store the order of its axes."""
@@ -181,34 +172,20 @@ class ObservationEncoder:
             if self._order is not None:
                 array = array.transpose(self._order)
             return np.ascontiguousarray(array, self._dtype).reshape(len(array), *self._shape)
-        return _flat(self.raw_space, array)
+        return flatten_batch(self.raw_space, array)
 
     def _composite(self, observations: Any) -> np.ndarray:
         """Encode a batch of Dict or Tuple observations; encoded observations stay unchanged."""
+        assert self.composite is not None
         if isinstance(observations, np.ndarray) and observations.dtype != object:
             if observations.shape[1:] == self._shape and observations.ndim:
-                return np.ascontiguousarray(observations, np.float32)
+                return np.ascontiguousarray(observations, self._dtype)
             raise self._wrong_shape(observations.shape)
-        batched = Mapping if isinstance(self.raw_space, spaces.Dict) else tuple
-        if not isinstance(observations, batched):
-            space = self._present_space(next(iter(observations), None))
-            for one in observations:
-                _check_parts(space, one)
-            empty: Any = create_empty_array(space, n=len(observations))
-            observations = concatenate(space, list(observations), empty)
-        present = self._present_space(observations)
-        _check_parts(present, observations)
-        if present is self.raw_space:
-            return np.concatenate([_flat(part, observations[key]) for key, part in self.parts.items()], axis=1)
-        given = {key: _flat(part, observations[key]) for key, part in self.parts.items() if key in observations}
-        n = len(next(iter(given.values())))
-        sizes = {key: spaces.flatdim(part) for key, part in self.parts.items()}
-        return np.concatenate([given.get(key, np.zeros((n, size), np.float32)) for key, size in sizes.items()], axis=1)
+        return self.composite.encode(observations)
 
     def slices(self) -> dict[Any, slice]:
         """Return the slice of the encoded vector for each part of a Dict or Tuple, by the part's key."""
-        ends = np.cumsum([0, *(spaces.flatdim(part) for part in self.parts.values())]).tolist()
-        return {key: slice(*ends[i : i + 2]) for i, key in enumerate(self.parts)}
+        return {} if self.composite is None else self.composite.slices()
 
     def _wrong_shape(self, shape: tuple[int, ...]) -> ValueError:
         shapes = [self._shape, *([] if self._raw_shape in (None, self._shape) else [self._raw_shape])]
@@ -217,101 +194,8 @@ class ObservationEncoder:
         return ValueError(f'observations have the shape {_shape_text(*shape)}; expected {one}{batches} for N')
 
 
-def is_image(space: spaces.Space) -> bool:
-    """Return whether a space is that of an image: [H, W, C], [C, H, W], or bytes [H, W]."""
-    if not isinstance(space, spaces.Box):
-        return False
-    return len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
-
-
-def channels_last_order(shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the order of axes that moves channels to the end, or None if an image has them there."""
-    is_first = len(shape) == 3 and shape[0] in CHANNELS and shape[-1] not in CHANNELS
-    return (1, 2, 0) if is_first and min(shape[1:]) > max(CHANNELS) else None
-
-
 def _shape_text(*sizes: int | str) -> str:
     return f'[{", ".join(map(str, sizes))}]'
-
-
-def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds, float32 [d], of a flattened space; raise ValueError for a part that cannot be flattened."""
-    if isinstance(space, spaces.Box):
-        low, high = (bound.astype(np.float32).reshape(-1) * byte_scale(space) for bound in (space.low, space.high))
-        return low, high
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        return _joined_bounds(space, _parts(space), name)
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        size = spaces.flatdim(space)
-        return np.zeros(size, np.float32), np.ones(size, np.float32)
-    expected = 'expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them'
-    kind = type(space).__name__
-    raise ValueError(f'the observation space{name} is a {kind}; {expected}: {_wrapper_hint(space)}')
-
-
-def _joined_bounds(
-    space: spaces.Space, parts: Iterable[tuple[Any, spaces.Space]], name: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of the concatenated parts of a space."""
-    bounds = [_flat_bounds(part, f'{name}[{key!r}]') for key, part in parts]
-    if not bounds:
-        raise ValueError(f'the observation space{name} {space} is empty')
-    low, high = zip(*bounds, strict=True)
-    return np.concatenate(low), np.concatenate(high)
-
-
-def _wrapper_hint(space: spaces.Space) -> str:
-    """Return which wrappers convert an unsupported space, as a clause for a message."""
-    package = package_of_module(type(space).__module__)
-    text = 'gymnasium.wrappers:FlattenObservation' if isinstance(space, spaces.Text) else ''
-    known = (package.wrapper if package is not None else '') or text
-    own = 'remove or convert it by a wrapper of your own, --wrapper module:Class'
-    return f'use --wrapper {known}' if known else own
-
-
-def byte_scale(space: spaces.Space) -> np.float32:
-    """Return the factor of a part of a Dict or Tuple: 1/255 for uint8, otherwise 1.
-
-    This is a factor and no divisor, because TensorFlow turns division into multiplication; the last bit may differ.
-    """
-    return np.float32(1 / 255 if isinstance(space, spaces.Box) and space.dtype == np.uint8 else 1)
-
-
-def _flat(space: spaces.Space, batch: Any) -> np.ndarray:
-    """Return a batch of a space as float32 vectors [N, d]."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        _check_parts(space, batch)
-        return np.concatenate([_flat(part, batch[key]) for key, part in _parts(space)], axis=1)
-    values = np.asarray(batch)
-    values = values.reshape(len(values), -1)
-    if isinstance(space, spaces.Discrete):
-        sizes, start = np.array([space.n]), np.array([space.start])
-    elif isinstance(space, spaces.MultiDiscrete):
-        sizes, start = space.nvec.reshape(-1), space.start.reshape(-1)
-    else:
-        return values.astype(np.float32) * byte_scale(space)
-    columns = values.astype(np.int64) - start.astype(np.int64)  # unsigned integers would become floats
-    if columns.size and (columns.min() < 0 or (columns >= sizes).any()):
-        raise ValueError(f'an observation is outside its space {one_line(space)}')
-    ends = np.cumsum(sizes, dtype=np.int64)
-    one_hot = np.zeros((len(values), ends[-1]), np.float32)
-    one_hot[np.arange(len(values))[:, None], columns + ends - sizes] = 1
-    return one_hot
-
-
-def _check_parts(space: spaces.Space, observation: Any) -> None:
-    """Raise ValueError if a Dict or Tuple observation, or a batch of them, lacks a part."""
-    if isinstance(space, spaces.Dict):
-        keys = observation.keys() if isinstance(observation, Mapping) else ()
-        if lacking := [key for key in space.spaces if key not in keys]:
-            got = f'the parts {", ".join(map(str, keys))}' if keys else f'a {type(observation).__name__} without parts'
-            raise ValueError(f'an observation lacks {", ".join(map(str, lacking))}: got {got}')
-    elif isinstance(space, spaces.Tuple) and len(observation) != len(space.spaces):
-        raise ValueError(f'an observation has {len(observation)} parts, expected {len(space.spaces)}')
-
-
-def _parts(space: spaces.Dict | spaces.Tuple) -> Iterable[tuple[Any, spaces.Space]]:
-    return space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
 
 
 class ActionDecoder:
@@ -429,7 +313,7 @@ def is_single(space: spaces.Space, observations: Any) -> bool:
     """Return whether an observation belongs to one environment, without a batch axis."""
     if isinstance(space, spaces.Dict | spaces.Tuple) and isinstance(observations, list | np.ndarray):
         return False  # a batch of N, or encoded observations
-    _check_parts(space, observations)
+    check_parts(space, observations)
     if isinstance(space, spaces.Dict):
         return is_single(*next((part, observations[key]) for key, part in space.spaces.items()))
     if isinstance(space, spaces.Tuple):
@@ -439,7 +323,7 @@ def is_single(space: spaces.Space, observations: Any) -> bool:
 
 def as_batch(space: spaces.Space, observation: Any) -> Any:
     """Return one observation as a batch of size 1. Raise ValueError if it lacks a part."""
-    _check_parts(space, observation)
+    check_parts(space, observation)
     if isinstance(space, spaces.Dict):
         return {key: as_batch(part, observation[key]) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

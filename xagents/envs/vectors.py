@@ -21,9 +21,9 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from xagents.envs.images import ImageOptions
 from xagents.envs.maker import EnvMaker, parameters_of
 from xagents.envs.multi_agent import AGENT_SET, AgentRows, ParallelVector
+from xagents.envs.observations.images import ImageOptions
 from xagents.envs.spaces import ObservationEncoder
 from xagents.envs.wrappers import REPORT
 from xagents.options.errors import OptionError

@@ -20,10 +20,9 @@ from xagents.collecting.env_stepper import CollectRequest, CollectStats, LocalEn
 from xagents.collecting.finite import NotFiniteError
 from xagents.collecting.policies import Policy, policy_from_dict
 from xagents.collecting.rollouts import Rollout, allocate_rollout
-from xagents.collecting.statistics import Statistics
+from xagents.collecting.statistics import Statistics, normalizer_for
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.multi_policy import make_envs
-from xagents.envs.normalisation import ObservationNormalizer
 from xagents.explorers.fragments import ENV_STATE, EXPLORATION, STATISTICS, pack_env_state, unpack_env_state
 from xagents.explorers.messages import Message, WireError, pack
 from xagents.explorers.versions import version_differences, versions
@@ -75,9 +74,7 @@ class RolloutWorker:
             plan, rows = NetworkPlan.from_dict(own['network']), envs.groups[name]
             network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32))
             self.policies[name] = policy_from_dict(own['policy'], network, rows.action_space)
-            normalizer = None
-            if own['normalizes']:
-                normalizer = ObservationNormalizer(rows.observation_space.shape, rows.n_mask)
+            normalizer = normalizer_for(rows) if own['normalizes'] else None
             self.statistics[name] = Statistics(normalizer, raw_dtype=rows.observation_space.dtype)
         self._rollouts: dict[str, Rollout] = {}
         self._broadcast: Message | None = None

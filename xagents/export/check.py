@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from xagents.collecting.policies import Policy
-from xagents.envs.action_masks import sample_legal
+from xagents.envs.observations.action_masks import sample_legal
 from xagents.envs.spaces import ActionDecoder
 from xagents.system.trees import leaf_at
 

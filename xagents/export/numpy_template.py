@@ -9,7 +9,7 @@ environments return them.
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,8 @@ class NumpyPolicy:
         self.plan: dict[str, Any] = json.loads((folder / PLAN).read_text())
         with np.load(folder / WEIGHTS, allow_pickle=False) as file:
             self.arrays = dict(file)
+        # path, shape and order of axes of each image, and its number
+        self.images = [((path, shape, order), start) for path, start, shape, order in self.plan['images']]
 
     def __call__(self, observations: Any) -> Any:
         """Return environment actions [N, …]; dicts and tuples of arrays for Dict and Tuple actions."""
@@ -76,7 +78,8 @@ class NumpyPolicy:
 
     def outputs(self, observations: Any) -> dict[str, Array]:
         """Return the parts of the actions, arrays [N, …] by name of the output."""
-        x, actions = self.network(self.normalize(self.encode(observations))), {}
+        images = {start: self.image(observations, *image) for image, start in self.images}
+        x, actions = self.network(self.normalize(self.encode(observations)), images), {}
         for name, path, units in self.plan['outputs']:
             space = self.plan['action_space']
             for key in path:
@@ -88,9 +91,7 @@ class NumpyPolicy:
         """Return observations as vectors or images [N, *D]."""
         space, shape = self.plan['observation_space'], self.plan['network']['input_shape']
         if space['space'] != 'Box':
-            x = np.concatenate(list(flatten(space, observations, self.plan['order'])), 1)
-            start, n = self.plan['hidden']  # parts that only critics received
-            return np.concatenate([x[:, :start], np.zeros((len(x), n), np.float32), x[:, start:]], 1)
+            return np.concatenate(self.leaves(observations), 1)
         x = np.asarray(observations)
         if x.shape[1:] != tuple(space['shape']):
             expected = ', '.join(map(str, ('N', *space['shape'])))
@@ -98,6 +99,29 @@ class NumpyPolicy:
         if self.plan['axes']:
             x = x.transpose(self.plan['axes'])
         return x.reshape(len(x), *shape).astype(np.uint8 if space['dtype'] == 'uint8' else np.float32)
+
+    def leaves(self, observations: Any) -> list[Array]:
+        """Return the parts of the vector, [N, d] each; 0 for parts that only critics received."""
+        parts: list[Array | None] = []
+        for path, space, hidden in self.plan['leaves']:
+            part = observations
+            for key in path:
+                part = None if hidden else part[key]
+            parts.append(None if hidden else flatten(space, part))
+        n = next(len(part) for part in parts if part is not None)
+        sizes = [len(flatten(space, first_element(space))[0]) for _, space, _ in self.plan['leaves']]
+        return [
+            np.zeros((n, size), np.float32) if part is None else part for part, size in zip(parts, sizes, strict=True)
+        ]
+
+    def image(self, observations: Any, path: list[Any], shape: list[int], order: list[int] | None) -> Array:
+        """Return the images [N, H, W, C] at a path of the observations, as numbers from 0 to 1 if they are bytes."""
+        for key in path:
+            observations = observations[key]
+        x = np.asarray(observations)
+        x = x if order is None else x.transpose(0, *(axis + 1 for axis in order))
+        scale = np.float32(255 if x.dtype == np.uint8 else 1)
+        return x.reshape(len(x), *shape).astype(np.float32) / scale
 
     def normalize(self, x: Array) -> Array:
         """Normalise by the statistics of training, if the agent does so; scale bytes to [0, 1]."""
@@ -107,10 +131,13 @@ class NumpyPolicy:
             return scaled.clip(-10, 10)
         return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x
 
-    def network(self, x: Array) -> Array:
-        """Return the network's first output [N, units]."""
+    def network(self, x: Array, images: dict[int, Array]) -> Array:
+        """Return the network's first output [N, units] for vectors or images x, and for images among other parts."""
         tensors = {0: x.astype(np.float32)}
         for call in self.plan['network']['calls']:
+            if call['kind'] in ('vector-bytes', 'image-bytes'):
+                tensors[call['target']] = images[call['start']] if call['kind'] == 'image-bytes' else tensors[0]
+                continue
             second = tensors[call['second']] if 'second' in call else None
             tensors[call['target']] = self.layer(call, tensors[call['source']], second)
         return tensors[self.plan['network']['outputs'][0]]
@@ -121,6 +148,8 @@ class NumpyPolicy:
         size = int(np.prod(kernel))
         if kind == 'add':
             return x + second
+        if kind == 'concatenate':
+            return np.concatenate([x, second], 1)
         if kind == 'part':
             return x[:, call.get('start', 0) :][:, : kernel[0]]
         if kind == 'mask-illegal':
@@ -198,28 +227,25 @@ def bounds(space: dict[str, Any]) -> list[Array]:
     return both
 
 
-def flatten(space: dict[str, Any], x: Any, order: list[str | int] | None = None) -> Iterator[Array]:
-    """Yield the parts of a batch of observations as float32 [N, d]; discrete values are one-hot.
-
-    `order` is the order of the keys of a Dict; by default that of its space.
-    """
+def flatten(space: dict[str, Any], x: Any) -> Array:
+    """Return a batch of a space, neither Dict nor Tuple, as float32 [N, d]; discrete values are one-hot."""
     kind = space['space']
-    if kind == 'Dict':
-        parts = dict(space['parts'])
-        for key in order or parts:
-            yield from flatten(parts[key], x[key])
-    elif kind == 'Tuple':
-        for i, part in enumerate(space['parts']):
-            yield from flatten(part, x[i])
-    elif kind in ('Discrete', 'MultiDiscrete'):
+    if kind in ('Discrete', 'MultiDiscrete'):
         sizes = np.ravel(space['n'] if kind == 'Discrete' else space['nvec'])
         choices = np.asarray(x, np.int64).reshape(-1, len(sizes)) - np.ravel(space['start'])
-        for i, size in enumerate(sizes):
-            yield (choices[:, i : i + 1] == np.arange(size)).astype(np.float32)
-    else:
-        part = np.asarray(x)
-        part = part.reshape(len(part), -1).astype(np.float32)
-        yield part * np.float32(1 / 255) if space.get('dtype') == 'uint8' else part
+        one_hot = [choices[:, i : i + 1] == np.arange(size) for i, size in enumerate(sizes)]
+        return np.concatenate(one_hot, 1, dtype=np.float32)
+    part = np.asarray(x)
+    part = part.reshape(len(part), -1).astype(np.float32)
+    return part * np.float32(1 / 255) if space.get('dtype') == 'uint8' else part
+
+
+def first_element(space: dict[str, Any]) -> Array:
+    """Return one element of a space, neither Dict nor Tuple, as a batch of 0, or of the first discrete values."""
+    if space['space'] in ('Discrete', 'MultiDiscrete'):
+        return np.array(space['start'])[None]
+    shape = space['shape'] if space['space'] == 'Box' else np.atleast_1d(space['n'])
+    return np.zeros((1, *shape))
 
 
 def nest(arrays: dict[str, Array], inputs: list[tuple[str, list[str | int]]]) -> Any:

@@ -19,9 +19,12 @@ from gymnasium import spaces
 
 from xagents.collecting.policy_files import PolicyData
 from xagents.envs.normalisation import EPSILON, LIMIT
+from xagents.envs.observations.composite import CompositeObservation
+from xagents.envs.observations.flat_spaces import byte_scale, channels_last_order
 from xagents.envs.space_serialization import space_to_dict
-from xagents.envs.spaces import ActionDecoder, byte_scale
-from xagents.networks.keras_to_plan import flat_parameters, plan_from_model
+from xagents.envs.spaces import ActionDecoder
+from xagents.networks.keras_to_plan import flat_parameters, layer_calls, plan_from_model
+from xagents.networks.layers import ImageBytes, VectorBytes
 from xagents.networks.programs import float_outputs, network_input
 from xagents.networks.sampling import ProductSampler, sampler_for
 from xagents.system.arrays import add_prefix
@@ -150,9 +153,13 @@ class ExportedPolicy:
         encode, normalize = _make_encoder(agent, self.inputs), _make_normalizer(agent)
         decoders = [(output.name, output.units, _make_decoder(output.space)) for output in self.outputs]
 
+        called, images = (
+            (network, None) if not agent.envs.encoder.images else _without_bytes(agent, network, self.inputs)
+        )
+
         def act(**observations: tf.Tensor) -> dict[str, tf.Tensor]:
             x = network_input(normalize(encode(observations)))
-            (values, *_) = float_outputs(network(x, training=False))
+            (values, *_) = float_outputs(called(x if images is None else images(x, observations), training=False))
             return {name: decode(values[:, units]) for name, units, decode in decoders}
 
         self.act = act
@@ -167,10 +174,12 @@ class ExportedPolicy:
         """
         agent, encoder = self._agent, self._agent.envs.encoder
         axes = None if encoder._order is None else list(encoder._order)
-        observed = encoder.raw_space
-        if encoder.n_mask or encoder.n_critic_only:  # bytes of a mask are not scaled
-            hidden = encoder.encoding.critic_only
-            observed = spaces.Dict({key: part for key, part in encoder.parts.items() if key not in hidden})
+        observed, composite = encoder.raw_space, encoder.composite
+        if composite is not None:
+            hidden = composite.critic_only
+            leaves = [[list(path), space_to_dict(leaf), path[0] in hidden] for path, leaf in composite.leaves]
+        else:
+            leaves = [[[], space_to_dict(observed), False]]
         observations, actions = space_to_dict(observed), space_to_dict(agent.envs.action_space)
         shown = {'observation_space': observations, 'action_space': actions}
         arrays = {'weights': flat_parameters(self.network).numpy()}
@@ -179,8 +188,12 @@ class ExportedPolicy:
             arrays |= add_prefix('observation_statistics', _whole_statistics(agent))
         inputs = [[part.name, list(part.path)] for part in self.inputs]
         about = {'agent': agent.id, 'normalizes': normalizer is not None, 'axes': axes, 'inputs': inputs}
-        about['order'] = [key for key in encoder.parts if key not in encoder.encoding.critic_only]
-        about['hidden'] = [int(np.prod(agent.envs.actor_shape)), encoder.n_critic_only]
+        about['leaves'] = leaves
+        about['images'] = [
+            [list(image.path), image.start, list(image.shape), channels_last_order(image.space.shape)]
+            for image in encoder.images
+            if not image.critic_only
+        ]
         about['outputs'] = [[o.name, list(o.path), [o.units.start, o.units.stop]] for o in self.outputs]
         return PolicyData({**about, **shown, 'network': plan_from_model(self.network).to_dict()}, arrays)
 
@@ -213,27 +226,66 @@ def _leaves(space: spaces.Space, path: tuple[str | int, ...]) -> Iterator[tuple[
 def _make_encoder(agent: BaseAgent, inputs: list[Input]) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
     """Return a TensorFlow version of `ObservationEncoder`, from raw observations to vectors or images [N, *D]."""
     encoder = agent.envs.encoder
+    if encoder.composite is not None:
+        return _make_composite_encoder(encoder.composite, inputs)
     if not isinstance(encoder.raw_space, spaces.Box):
-        keys = list(encoder.parts)
-        ordered = sorted(inputs, key=lambda part: keys.index(part.path[0]) if part.path else 0)
-        last = keys[-1] if encoder.n_mask else None
-        spaced = [(part.name, encoder.parts[last] if part.path[:1] == (last,) else part.space) for part in ordered]
-        # the network receives 0 for the parts for critics, which its actor ignores
-        n_hidden, place = encoder.n_critic_only, len(spaced) - (encoder.n_mask > 0)
-
-        def encode_parts(x: dict[str, tf.Tensor]) -> tf.Tensor:
-            parts = [_flatten(space, x[name]) for name, space in spaced]
-            if n_hidden:
-                parts.insert(place, tf.zeros((tf.shape(parts[0])[0], n_hidden)))
-            return _concatenate(parts)
-
-        return encode_parts
+        (part,) = inputs
+        return lambda x: _flatten(part.space, x[part.name])
     order, shape, dtype = encoder._order, encoder.space.shape, tf.as_dtype(encoder.space.dtype)
 
     def encode(observations: dict[str, tf.Tensor]) -> tf.Tensor:
         (x,) = observations.values()
         x = x if order is None else tf.transpose(x, order)
         return tf.cast(tf.reshape(x, (-1, *shape)), dtype)
+
+    return encode
+
+
+def _without_bytes(
+    agent: BaseAgent, network: keras.Model, inputs: list[Input]
+) -> tuple[keras.Model, Callable[[tf.Tensor, dict[str, tf.Tensor]], list[tf.Tensor]]]:
+    """Return a network of the parts of observations instead of their bytes, which not every runtime can read.
+
+    Returns:
+        The network, and a function from the scaled vector [N, d] and the raw observations to its inputs.
+    """
+    reads = [
+        (layer, target) for layer, _, target in layer_calls(network) if isinstance(layer, VectorBytes | ImageBytes)
+    ]
+    names = {part.path: part.name for part in inputs}
+    images = {image.start: image for image in agent.envs.encoder.images}
+
+    def read(vector: tf.Tensor, observations: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        parts = []
+        for layer, _ in reads:
+            if isinstance(layer, VectorBytes):
+                parts.append(vector)
+                continue
+            image = images[layer.start]
+            x, order = observations[names[image.path]], channels_last_order(image.space.shape)
+            x = x if order is None else tf.transpose(x, (0, *(axis + 1 for axis in order)))
+            x = tf.cast(tf.reshape(x, (-1, *image.shape)), tf.float32)
+            parts.append(x / 255.0 if layer.pixel == 'uint8' else x)
+        return parts
+
+    return keras.Model([target for _, target in reads], network.outputs), read
+
+
+def _make_composite_encoder(
+    composite: CompositeObservation, inputs: list[Input]
+) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
+    """Return a TensorFlow version of the vector of `CompositeObservation`."""
+    names = {part.path: part.name for part in inputs}
+    # the network receives 0 for the parts for critics, which its actor ignores
+    sizes = {path: spaces.flatdim(leaf) for path, leaf in composite.leaves}
+
+    def encode(x: dict[str, tf.Tensor]) -> tf.Tensor:
+        n = tf.shape(next(iter(x.values())))[0]
+        parts = [
+            _flatten(leaf, x[names[path]]) if path in names else tf.zeros((n, sizes[path]))
+            for path, leaf in composite.leaves
+        ]
+        return _concatenate(parts)
 
     return encode
 

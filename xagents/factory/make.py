@@ -22,6 +22,7 @@ from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Envs
 from xagents.envs.maker import find_maker, load_wrappers
 from xagents.envs.multi_policy import MultiPolicyEnvs
+from xagents.envs.observations.composite import VECTOR
 from xagents.envs.spaces import Encoding
 from xagents.factory.defaults import read_saved_record, resolve_with_record
 from xagents.factory.rules import SETTINGS_RULES, Proposal
@@ -29,7 +30,7 @@ from xagents.factory.teams import agents_by_policy, make_members, member_setting
 from xagents.logs.history import check_history_path
 from xagents.logs.monitors import check_wandb
 from xagents.networks.cfg import dense_network, parse_network
-from xagents.networks.description import fit_small_images, with_actor_part
+from xagents.networks.description import fit_small_images, joined_inputs, with_actor_part
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
 from xagents.options.declaration import declared_options, resolve_aliases, to_flags
 from xagents.options.environment import EnvironmentOptions, NetworkOptions, no_environment
@@ -401,7 +402,7 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     entry.agent.check_envs(envs, options)
     _check_batch_statistics(entry, descriptions)
     convolutional = any(_is_convolutional(network, envs) for network in descriptions)
-    large = convolutional and min(envs.observation_space.shape[:2]) >= SIDE_FOR_ALL_CORES
+    large = convolutional and min(envs.image_shape[:2], default=0) >= SIDE_FOR_ALL_CORES
     if not large and threads_in_use() == 0:
         set_threads(1)  # fastest for dense networks and small images on a CPU; other convolutions use all cores
     units, seed = entry.agent._units_for(envs, options), options.drawn_seed
@@ -449,23 +450,31 @@ def _build_network(
         seed: the seed of the initial weights.
         noisy: whether dense layers are noisy.
     """
-    from xagents.networks.models import ModelReader
+    from xagents.networks.models import ByteParts, ModelReader
 
     own = isinstance(description, NetworkFunction)
     takes_actions = 'action_units' in description.argument_names if own else description.action is not None
     joins = network.takes_actions and takes_actions
-    is_actor = network.is_actor
-    shape = envs.actor_shape if is_actor else envs.network_shape
-    if envs.encoder.n_critic_only and not is_actor and 'actor' in network.outputs:
+    is_actor, encoder = network.is_actor, envs.encoder
+    shape: Any = envs.actor_shape if is_actor else envs.network_shape
+    parts = envs.input_parts(acts=is_actor)
+    if parts:
         if own:
-            problem = f'cannot be used with {description.name}, which makes actor and critic'
-            raise OptionError('critic_only', f'{problem}, expected a .cfg file or --net')
+            expected = 'expected a .cfg file with from=input:KEY, or the default network'
+            raise OptionError(network.option, f'got {description.name} for observations with images, {expected}')
+        images = {image.name: (image.start, image.dtype.name) for image in encoder.images}
+        shape = ByteParts(envs.observation_space.shape[0], encoder.n_floats, parts, images)
+    if encoder.composite is not None and encoder.composite.critic_only and not is_actor and 'actor' in network.outputs:
+        if own or parts:
+            what = f'{description.name}, which makes' if own else 'one network for images that is'
+            expected = 'expected --flatten, or trpo, sac, td3 or ddpg' if parts else 'expected a .cfg file or --net'
+            raise OptionError('critic_only', f'cannot be used with {what} actor and critic, {expected}')
         try:
             description = with_actor_part(description, *envs.actor_shape)
         except ValueError as error:
             raise OptionError('critic_only', str(error)) from error
     if network.takes_actions and not joins:
-        if len(shape) > 1:
+        if parts or len(shape) > 1:
             needed = 'an argument action_units of the function' if own else 'an action-* section in the file'
             raise OptionError(network.option, f'{envs.id} has image observations, expected {needed}')
         shape = (shape[0] + action_units,)
@@ -492,8 +501,9 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
     if file:
         return read_network(file, network.option)
     uses_variant = _uses_variant(entry, settings)
+    has_images = bool(envs.image_shape)
     if net:
-        if envs.is_image:
+        if has_images:
             flag = '--' + network.option.replace('_', '-')
             expected = f'expected --flatten, or a .cfg with convolutions by {flag}'
             raise OptionError('net', f'{envs.id} has image observations, {expected}')
@@ -504,12 +514,14 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
         shared = uses_variant or network.shares_trunk
         normalise = settings.network.normalize_layers or entry.normalise
         return dense_network(net, activation, shared, outputs, last, initializer, normalise, block)
-    files = entry[network.option]['cnn' if envs.is_image else 'ann']
+    files = entry[network.option]['cnn' if has_images else 'ann']
     if not files:
-        kind = 'images' if envs.is_image else 'vectors'
+        kind = 'images' if has_images else 'vectors'
         raise OptionError(network.option, f'got nothing, expected a .cfg: {entry.id} has no default network for {kind}')
     # the first file is the default form, the last file the variant
     description = parse_network(files[-1] if uses_variant else files[0])
+    if parts := envs.input_parts(acts=network.is_actor):
+        return joined_inputs(description, parts, VECTOR)
     return fit_small_images(description, envs.observation_space.shape) if envs.is_image else description
 
 

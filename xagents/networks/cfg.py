@@ -8,13 +8,15 @@ A file is a list of INI sections. Each section describes one layer; layers are b
 | `flatten-*` | | `common`, `from` |
 | `dense-*` | `units`, unless it is an output | `activation`, `initializer`, `gain`, `common`, `output`, `from` |
 | `layernorm-*`, `batchnorm-*` | | `activation`, `common`, `from` |
-| `add-*` | `with` | `common`, `from` |
+| `add-*`, `concatenate-*` | `with` | `common`, `from` |
 | `action-*` | | `common`, `from` |
 | `log-std-*` | | `init`, `from` |
 
 The input of a layer:
 
 - `from=<section>` sets it to the output of an earlier section; `from=input` sets it to the input of the network.
+  If observations have images among other parts, `from=input:KEY` sets it to the image of this key (keys of nested
+  spaces are joined by dots), and `from=input:vector` to the vector of all parts that are no images.
 - Without `from`, the input of a dense layer is the last layer before it with `common=1`. The input of every other
   layer, and of a dense layer without a `common` layer before it, is the previous section. The first section has the
   input of the network.
@@ -25,6 +27,7 @@ The input of a layer:
   arXiv:1607.06450). `batchnorm` does so over the batch, with the correction of batch renormalisation (Ioffe 2017,
   arXiv:1702.03275). Both have a learned scale and offset, and apply their activation.
 - `add` adds the output of the earlier section `with` to its input, a vector of the same size: a residual connection.
+- `concatenate` appends the vector of the earlier section `with` to its input, a vector.
 - `log-std` is the learned log standard deviation of a Gaussian. It belongs to the output that is the mean: the first
   output, or the one that `from` names. It is always the last output of the model and cannot be an input.
 
@@ -45,6 +48,7 @@ from xagents.networks.description import (
     INITIALIZERS,
     INPUT,
     MAX_SIZE,
+    PART_PREFIX,
     Layer,
     NetworkDescription,
     positive_integers,
@@ -92,11 +96,14 @@ _KEYS: dict[str, dict[str, _Key]] = {
     'layernorm': {'activation': _choice(ACTIVATIONS)} | _ORIGIN,
     'batchnorm': {'activation': _choice(ACTIVATIONS)} | _ORIGIN,
     'add': {'with': _Key('input or an earlier section', str)} | _ORIGIN,
+    'concatenate': {'with': _Key('input or an earlier section', str)} | _ORIGIN,
     'dense': {'units': _WHOLE} | _WEIGHTS | {'output': _SWITCH} | _ORIGIN,
     'action': _ORIGIN,
     'log-std': {'init': _Key('a number', _number), 'from': _Key('an output section', str)},
 }
-_REQUIRED = {'convolutional': ('filters', 'size', 'stride'), 'dense': ('units',), 'add': ('with',)}  # or an output
+_REQUIRED = {'convolutional': ('filters', 'size', 'stride'), 'dense': ('units',), 'add': ('with',)}
+_REQUIRED['concatenate'] = ('with',)
+# a dense section needs `units`, or is an output
 _SECTION = re.compile(rf'({"|".join(_KEYS)})(-[A-Za-z0-9_.-]+)?')
 _SECTION_NAMES = ', '.join(f'{kind}-*' for kind in _KEYS)
 
@@ -152,7 +159,7 @@ def network_from_sections(sections: Mapping[str, Mapping[str, str]], where: str 
         if kind == 'action':
             _check_single(name, kind, layers, where)
         _check_source(name, source, layers, sections, where)
-        if kind == 'add':
+        if kind in ('add', 'concatenate'):
             values['second'] = values.pop('with')
             _check_source(name, values['second'], layers, sections, where, 'with')
         layers[name] = Layer(name, kind, source, **values)
@@ -311,7 +318,7 @@ def _values(kind: str, text: Mapping[str, str], where: str) -> dict[str, Any]:
 def _check_source(
     name: str, source: str, layers: Mapping[str, Layer], sections: Iterable[str], where: str, key: str = 'from'
 ) -> None:
-    if source != INPUT and source not in layers:
+    if source != INPUT and not source.startswith(PART_PREFIX) and source not in layers:
         earlier = [INPUT, *(layer.name for layer in layers.values() if layer.kind != 'log-std')]
         later = ' (it is a later section)' if source in sections and source != name else ''
         raise value_error(f'{where}: [{name}] {key}', source, f'{", ".join(earlier)}{later}', earlier)

@@ -12,12 +12,15 @@ from typing import Any
 from xagents.options.errors import did_you_mean
 
 INPUT = 'input'
+# begins the name of a part of the input: input:camera
+PART_PREFIX = f'{INPUT}:'
 ACTIVATIONS = (
     *('linear', 'relu', 'tanh', 'sigmoid', 'softmax', 'elu', 'selu', 'gelu', 'silu', 'swish'),
     *('leaky_relu', 'softplus', 'softsign', 'exponential'),
 )
 NORMALISATIONS = ('layernorm', 'batchnorm')
 INITIALIZERS = ('orthogonal', 'glorot_uniform', 'fan_in_uniform')
+VECTOR_UNITS = 64  # of the dense layer for a vector among images
 MAX_SIZE = 1_000_000  # of units, filters, sizes and strides: a typing error must not allocate all the memory
 
 Shape = tuple[int, ...]
@@ -29,10 +32,10 @@ class Layer:
 
     Attributes:
         name: name of the section.
-        kind: `convolutional`, `flatten`, `dense`, `layernorm`, `batchnorm`, `add`, `action`, `log-std`, or `part`,
-            which no file has: the first `units` elements of a vector.
-        source: name of the section that is the input of this layer, or `input`.
-        second: name of the section that `add` adds to its input; empty for other layers.
+        kind: `convolutional`, `flatten`, `dense`, `layernorm`, `batchnorm`, `add`, `concatenate`, `action`, `log-std`,
+            or `part`, which no file has: the first `units` elements of a vector.
+        source: name of the section that is the input of this layer; `input`, or `input:NAME` for a part of the input.
+        second: name of the section that `add` adds to its input, or `concatenate` appends; empty for other layers.
         units: width of a dense layer; None if the environment determines the size of an output.
         filters: number of filters of a convolution.
         size: height and width of the kernel of a convolution.
@@ -106,12 +109,15 @@ class NetworkDescription:
         return needed.get(INPUT, 1)
 
     def shapes(
-        self, input_shape: Sequence[int], output_units: Sequence[int], action_units: int | None = None
+        self,
+        input_shape: Sequence[int] | Mapping[str, Shape],
+        output_units: Sequence[int],
+        action_units: int | None = None,
     ) -> dict[str, Shape]:
         """Return the output shapes of all layers by name, without the batch dimension, and check the layers.
 
         Args:
-            input_shape: shape of one observation, D or (height, width, channels).
+            input_shape: shape of one observation, D or (height, width, channels); or those of its parts, by name.
             output_units: sizes of the outputs without `units`, in order; or of all outputs. In the second case, `units`
                 of an output must equal its size.
             action_units: A, the length of one action, for a network with an `action` section; otherwise None.
@@ -133,13 +139,80 @@ class NetworkDescription:
                 'the input of a critic without this section is one vector of observation and action'
             )
         expected = 'the shape of a vector or of an image (height, width, channels)'
-        shapes: dict[str, Shape] = {INPUT: positive_integers('input_shape', input_shape, expected)}
+        shapes: dict[str, Shape] = {}
+        if isinstance(input_shape, Mapping):
+            shapes |= {PART_PREFIX + name: shape for name, shape in input_shape.items()}
+        else:
+            shapes[INPUT] = positive_integers('input_shape', input_shape, expected)
         for layer in self.layers:
+            self._check_inputs(layer, shapes)
+            if layer.kind == 'concatenate':
+                vectors = [shapes[name] for name in layer.sources]
+                if any(len(shape) != 1 for shape in vectors):
+                    got = f'got inputs of shapes {vectors[0]} and {vectors[1]}'
+                    raise ValueError(f'{self.where}: [{layer.name}]: {got}, expected vectors: add a flatten-* section')
+                shapes[layer.name] = (vectors[0][0] + vectors[1][0],)
+                continue
             if layer.second and shapes[layer.second] != shapes[layer.source]:
                 got = f'got inputs of shapes {shapes[layer.source]} and {shapes[layer.second]}'
                 raise ValueError(f'{self.where}: [{layer.name}]: {got}, expected equal ones')
             shapes[layer.name] = _output_shape(layer, shapes[layer.source], units, self.where)
         return shapes
+
+    def _check_inputs(self, layer: Layer, shapes: Mapping[str, Shape]) -> None:
+        """Check that the parts of the input that a layer reads exist."""
+        known = [name for name in shapes if name == INPUT or name.startswith(PART_PREFIX)]
+        for name in layer.sources:
+            if name not in shapes:
+                problem = 'the observation has parts' if name == INPUT else 'the observation has no such part'
+                raise value_error(f'{self.where}: [{layer.name}] from', name, f'{", ".join(known)}: {problem}', known)
+
+
+def joined_inputs(network: NetworkDescription, parts: Mapping[str, Shape], vector: str) -> NetworkDescription:
+    """Return a network for several parts from a network for one image.
+
+    Each image gets its own copy of the layers up to `flatten`, with kernels that fit the image. The vector gets a dense
+    layer of 64 units. The results are concatenated.
+
+    Args:
+        network: the network for one image.
+        parts: the shapes of the parts, by name.
+        vector: the name of the part that is a vector, if there is one.
+    """
+    layers: list[Layer] = []
+    ends: dict[str, str] = {}  # the concatenation in the place of each flatten layer
+    trunks = {layer.name: _leading_to(network, [layer]) for layer in network.layers if layer.kind == 'flatten'}
+    in_trunks = {name for names in trunks.values() for name in names}
+    for flat, names in trunks.items():
+        results = []
+        for number, (part, shape) in enumerate(parts.items()):
+            own = fit_small_images(network, shape) if len(shape) == 3 else network
+            if part == vector:
+                first = next(layer for layer in network.layers if layer.name in names)
+                look: dict[str, Any] = {
+                    'activation': first.activation,
+                    'initializer': first.initializer,
+                    'gain': first.gain,
+                }
+                results.append(f'dense-{flat}-{number}')
+                layers.append(Layer(results[-1], 'dense', PART_PREFIX + part, units=VECTOR_UNITS, **look))
+                continue
+            for layer in own.layers:
+                if layer.name in names:
+                    source = PART_PREFIX + part if layer.source == INPUT else f'{layer.source}-{number}'
+                    layers.append(replace(layer, name=f'{layer.name}-{number}', source=source))
+            results.append(f'{flat}-{number}')
+        joined = results[0]
+        for i, result in enumerate(results[1:]):
+            layers.append(Layer(f'concatenate-{flat}-{i}', 'concatenate', joined, second=result))
+            joined = layers[-1].name
+        ends[flat] = joined
+    for layer in network.layers:
+        if layer.name not in in_trunks:
+            layers.append(
+                replace(layer, source=ends.get(layer.source, layer.source), second=ends.get(layer.second, layer.second))
+            )
+    return replace(network, layers=tuple(layers))
 
 
 def with_actor_part(network: NetworkDescription, size: int) -> NetworkDescription:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from xagents.networks.layers import BatchRenorm, MaskIllegal, NoisyDense, Part, noise_units
+from xagents.networks.layers import BatchRenorm, ImageBytes, MaskIllegal, NoisyDense, Part, VectorBytes, noise_units
 from xagents.networks.models import LogProbabilities, LogStd, as_model
 from xagents.networks.plan import ACTIVATIONS, JOINING_KINDS, NORM_WEIGHTS, Kind, LayerCall, NetworkPlan
 from xagents.networks.registry import is_functional
@@ -32,6 +32,9 @@ _KINDS: dict[type, Kind] = {
     ActionValues: 'action-values',
     Part: 'part',
     MaskIllegal: 'mask-illegal',
+    keras.layers.Concatenate: 'concatenate',
+    VectorBytes: 'vector-bytes',
+    ImageBytes: 'image-bytes',
 }
 _NOT_OF_VECTORS = ('convolution', 'flatten', 'same', 'activation', 'layer-norm', 'batch-norm')
 
@@ -83,10 +86,14 @@ def _call(layer: Any, sources: list[int], target: int, offsets: dict[int, int]) 
     kind, source = _KINDS[type(layer)], sources[0]
     if kind in JOINING_KINDS:
         second = sources[1] if len(sources) > 1 else None
-        if kind in ('add', 'mask-illegal'):
+        if kind in ('add', 'mask-illegal', 'concatenate'):
             return LayerCall(kind, source, target, second=second)
         kernel, support = (layer.n_actions, layer.n_atoms), tuple(map(float, layer.support))
         return LayerCall(kind, source, target, kernel=kernel, second=second, support=support)
+    if kind == 'vector-bytes':
+        return LayerCall(kind, source, target, kernel=(layer.size,))
+    if kind == 'image-bytes':
+        return LayerCall(kind, source, target, kernel=layer.shape, start=layer.start, pixel=layer.pixel)
     if kind == 'part':
         return LayerCall(kind, source, target, kernel=(layer.size,), start=layer.start)
     if kind in ('log-std', 'deviations'):
@@ -169,13 +176,28 @@ def for_whole_observations(model: keras.Model, n_whole: int, n_mask: int, masked
     outputs = called_on(model, observed, *more) if has_plan(model) else model([observed, *more] if more else observed)
     outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
     if masked and n_mask:
-        outputs[0] = masked_output(outputs[0], observations, n_mask)
+        outputs[0] = masked_output(outputs[0], observations, n_mask, n_whole)
     return as_model([observations, *more] if more else observations, outputs, model)
 
 
-def masked_output(output: Any, observations: Any, n_mask: int) -> Any:
-    """Return an output [B, n] with `ILLEGAL` for actions that are illegal by the observations [B, D + n]."""
-    mask = Part(observations.shape[1] - n_mask, n_mask, name='mask', dtype='float32')(observations)
+def with_mask(model: keras.Model, n_mask: int, n_floats: int) -> keras.Model:
+    """Return a model of the same layers whose first output has `ILLEGAL` for illegal actions; see `masked_output`."""
+    first = masked_output(model.outputs[0], model.inputs[0], n_mask, n_floats)
+    return as_model(model.input, [first, *model.outputs[1:]], model)
+
+
+def masked_output(output: Any, observations: Any, n_mask: int, n_floats: int) -> Any:
+    """Return an output [B, n] with `ILLEGAL` for actions that are illegal by the observations.
+
+    Args:
+        output: logits or values.
+        observations: vectors [B, n_floats] whose last n elements are the mask, or bytes of such vectors and of images.
+        n_mask: n.
+        n_floats: the number of elements of a vector.
+    """
+    if observations.dtype == 'int8':
+        observations = VectorBytes(n_floats, name='bytes-mask')(observations)
+    mask = Part(n_floats - n_mask, n_mask, name='mask', dtype='float32')(observations)
     return MaskIllegal(name='legal', dtype='float32')([output, mask])
 
 
@@ -194,8 +216,9 @@ def _unsupported(model: keras.Model) -> str | None:
         problem = '' if isinstance(layer, keras.layers.InputLayer) else _problem(layer, weights)
         if problem:
             return f'layer {layer.name!r} {problem}'
-    sums = [sources for layer, sources, _ in layer_calls(model) if isinstance(layer, keras.layers.Add)]
-    return None if all(len(sources) == 2 for sources in sums) else 'a layer adds more than two tensors'
+    joins = (keras.layers.Add, keras.layers.Concatenate)
+    joined = [sources for layer, sources, _ in layer_calls(model) if isinstance(layer, joins)]
+    return None if all(len(sources) == 2 for sources in joined) else 'a layer joins more than two tensors'
 
 
 def _problem(layer: Any, weights: list[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -171,6 +172,68 @@ class Part(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Return the config from which Keras creates an equal layer."""
         return {**super().get_config(), 'start': self.start, 'size': self.size}
+
+
+@keras.saving.register_keras_serializable('xagents')
+class VectorBytes(keras.layers.Layer):
+    """The vector in the first bytes of an observation with images (see `xagents.envs.observations.composite`).
+
+    Args:
+        size: number of elements.
+    """
+
+    def __init__(self, size: int, **kwargs: Any):
+        super().__init__(**{**kwargs, 'dtype': 'float32', 'autocast': False})
+        self.size = int(size)
+
+    def call(self, inputs: Any) -> Any:
+        """Return vectors, float32 [B, size], for bytes, int8 [B, D]."""
+        return vector_bytes(inputs, self.size)
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        """Return the shape and dtype of the vectors."""
+        return keras.KerasTensor((inputs.shape[0], self.size), 'float32')
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the config from which Keras creates an equal layer."""
+        return {**super().get_config(), 'size': self.size}
+
+
+@keras.saving.register_keras_serializable('xagents')
+class ImageBytes(keras.layers.Layer):
+    """An image among the bytes of an observation; pixels that are bytes become numbers from 0 to 1.
+
+    Args:
+        start: index of the first byte.
+        shape: height, width and channels.
+        pixel: dtype of the pixels, `uint8` or `float32`.
+    """
+
+    def __init__(self, start: int, shape: Sequence[int], pixel: str = 'uint8', **kwargs: Any):
+        super().__init__(**{**kwargs, 'dtype': 'float32', 'autocast': False})
+        self.start, self.shape, self.pixel = int(start), tuple(shape), pixel
+
+    def call(self, inputs: Any) -> Any:
+        """Return images, float32 [B, H, W, C], for bytes, int8 [B, D]."""
+        size = math.prod(self.shape)
+        if self.pixel == 'float32':
+            pixels = tf.bitcast(tf.reshape(inputs[:, self.start : self.start + 4 * size], (-1, size, 4)), tf.float32)
+        else:
+            pixels = tf.cast(tf.bitcast(inputs[:, self.start : self.start + size], tf.uint8), tf.float32) / 255.0
+        return tf.reshape(pixels, (-1, *self.shape))
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        """Return the shape and dtype of the images."""
+        return keras.KerasTensor((inputs.shape[0], *self.shape), 'float32')
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the config from which Keras creates an equal layer."""
+        return {**super().get_config(), 'start': self.start, 'shape': list(self.shape), 'pixel': self.pixel}
+
+
+def vector_bytes(observations: tf.Tensor, size: int) -> tf.Tensor:
+    """Return the vectors, float32 [B, size], in the first bytes of observations, int8 [B, D]."""
+    return tf.bitcast(tf.reshape(observations[:, : 4 * size], (-1, size, 4)), tf.float32)
 
 
 @keras.saving.register_keras_serializable('xagents')

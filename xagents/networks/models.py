@@ -6,14 +6,14 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from xagents.networks.cfg import parse_network
-from xagents.networks.description import INPUT, NORMALISATIONS, Layer, NetworkDescription, value_error
-from xagents.networks.layers import LAYER_EPSILON, BatchRenorm, NoisyDense, Part
+from xagents.networks.description import INPUT, NORMALISATIONS, PART_PREFIX, Layer, NetworkDescription, value_error
+from xagents.networks.layers import LAYER_EPSILON, BatchRenorm, ImageBytes, NoisyDense, Part, VectorBytes
 from xagents.networks.numpy_inference import TINY
 from xagents.networks.registry import is_functional
 from xagents.options.agents import OPTIMIZERS
@@ -56,6 +56,37 @@ class LogProbabilities(keras.layers.Layer):
         return keras.ops.log(keras.ops.maximum(probabilities, TINY))
 
 
+class ByteParts(NamedTuple):
+    """The parts of observations that consist of the bytes of a vector and of images.
+
+    Attributes:
+        n_bytes: the number of bytes of an observation.
+        n_floats: the number of elements of the whole vector.
+        shapes: the shapes of the parts that a network receives, by name; a part that is no image is a vector, the first
+            elements of the whole vector.
+        images: the first byte of each image and the dtype of its pixels, by name.
+    """
+
+    n_bytes: int
+    n_floats: int
+    shapes: Mapping[str, tuple[int, ...]]
+    images: Mapping[str, tuple[int, str]]
+
+    def layers(self) -> dict[str, Callable[[Any], Any]]:
+        """Return functions from bytes to the parts, by name."""
+        return {name: self._layer(name, shape) for name, shape in self.shapes.items()}
+
+    def _layer(self, name: str, shape: tuple[int, ...]) -> Callable[[Any], Any]:
+        if name in self.images:
+            return ImageBytes(self.images[name][0], shape, self.images[name][1], name=f'bytes-{name}')
+
+        def vector(observations: Any) -> Any:
+            whole = VectorBytes(self.n_floats, name='bytes-vector')(observations)
+            return whole if shape[0] == self.n_floats else Part(0, shape[0], name='observed', dtype='float32')(whole)
+
+        return vector
+
+
 class ModelReader:
     """A builder of Keras models from a network description.
 
@@ -63,6 +94,7 @@ class ModelReader:
         cfg: path of a `.cfg` file, or a description (`parse_network`, `dense_network`).
         output_units: sizes of the outputs without `units`, in the order of the file; or of all outputs.
         input_shape: shape of one observation, D or (height, width, channels). Images must be scaled before the model.
+            For bytes of several parts, `ByteParts`.
         optimizer: a name in `OPTIMIZERS`, for an optimizer with the defaults of Keras; a Keras optimizer; or None. The
             defaults of Keras have Muon update the first and the last layers, too (see `outer_matrices`).
         seed: seed of the initial weights, combined with the position of each layer; None for random weights.
@@ -79,7 +111,7 @@ class ModelReader:
         self,
         cfg: str | Path | NetworkDescription,
         output_units: Sequence[int],
-        input_shape: Sequence[int],
+        input_shape: Sequence[int] | ByteParts,
         optimizer: str | keras.optimizers.Optimizer | None = None,
         seed: int | None = None,
         log_std: float | None = None,
@@ -88,7 +120,8 @@ class ModelReader:
     ):
         self.network = cfg if isinstance(cfg, NetworkDescription) else parse_network(cfg)
         self.output_units = list(output_units)
-        self.input_shape = tuple(input_shape)
+        self.byte_parts = input_shape if isinstance(input_shape, ByteParts) else None
+        self.input_shape: Any = tuple(input_shape) if self.byte_parts is None else self.byte_parts.shapes
         self.optimizer, self.seed, self.log_std, self.action_units = optimizer, seed, log_std, action_units
         self.noisy = noisy
         self.network.shapes(self.input_shape, self.output_units, self.action_units)
@@ -108,7 +141,16 @@ class ModelReader:
         are the last output. If there is an optimizer, the model is compiled and the slots of the optimizer exist.
         """
         shapes = self.network.shapes(self.input_shape, self.output_units, self.action_units)
-        inputs = observations = keras.Input(shapes[INPUT], name='observations', dtype='float32')
+        tensors = {}
+        if self.byte_parts is None:
+            inputs = observations = keras.Input(shapes[INPUT], name='observations', dtype='float32')
+            tensors[INPUT] = observations
+        else:
+            inputs = observations = keras.Input((self.byte_parts.n_bytes,), name='observations', dtype='int8')
+            used = {name for layer in self.network.layers for name in layer.sources}
+            for name, part in self.byte_parts.layers().items():
+                if PART_PREFIX + name in used:
+                    tensors[PART_PREFIX + name] = part(observations)
         if self.network.action is not None:
             actions = keras.Input((int(self.action_units or 0),), name='actions', dtype='float32')
             inputs = [observations, actions]
@@ -116,11 +158,10 @@ class ModelReader:
         if noise_starts:
             noise = keras.Input((noise_size,), name='noise', dtype='float32')
             inputs = [observations, noise]
-        tensors = {INPUT: observations}
         for index, layer in enumerate(self.network.layers):
             source = tensors[layer.source]
             called_on = [source, actions] if layer.kind == 'action' else source
-            called_on = [source, tensors[layer.second]] if layer.kind == 'add' else called_on
+            called_on = [source, tensors[layer.second]] if layer.second else called_on
             built = self._build(layer, index, shapes[layer.name], shapes[layer.source], noise_starts.get(layer.name))
             tensors[layer.name] = built([source, noise] if layer.name in noise_starts else called_on)
             if layer.kind in NORMALISATIONS and layer.activation != 'linear':
@@ -151,7 +192,7 @@ class ModelReader:
     ) -> keras.layers.Layer:
         if layer.kind == 'flatten':
             return keras.layers.Flatten(name=layer.name)
-        if layer.kind == 'action':
+        if layer.kind in ('action', 'concatenate'):
             return keras.layers.Concatenate(name=layer.name)
         if layer.kind == 'add':
             return keras.layers.Add(name=layer.name)

@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from xagents.networks.acting import ILLEGAL, PublishedWeights
-from xagents.networks.plan import JOINING_KINDS, NORM_WEIGHTS, LayerCall, NetworkPlan
+from xagents.networks.plan import BYTE_KINDS, JOINING_KINDS, NORM_WEIGHTS, LayerCall, NetworkPlan
 
 try:
     from threadpoolctl import ThreadpoolController
@@ -109,8 +109,10 @@ class NumpyNetwork:
     def _prepare(self, n: int, noisy: bool) -> tuple[Array, Array, list[Step], list[Array]]:
         """Create the buffers and the list of steps for N observations, with or without noise."""
         shapes = self.plan.shapes()
-        flat = not self.plan.has_convolutions
-        first = _vectors(math.prod(shapes[0]), n) if flat else np.zeros((n, *shapes[0]), np.float32)
+        takes_bytes = self.plan.takes_bytes
+        flat = not self.plan.has_convolutions and not takes_bytes
+        first = np.zeros((n, *shapes[0]), np.int8 if takes_bytes else np.float32)
+        first = _vectors(math.prod(shapes[0]), n) if flat else first
         noise = _vectors(self.plan.noise_units, n)[:-1]
         buffers, steps = {0: first}, list[Step]()
         for call in self.plan.calls:
@@ -133,6 +135,8 @@ class NumpyNetwork:
         """Append the steps of a layer call to `steps`, and return the buffer of its output."""
         if call.kind in ('dense', 'noisy-dense'):
             return self._dense(call, source, steps)
+        if call.kind in BYTE_KINDS:
+            return _parts_of_bytes(call, source, steps)
         if call.kind == 'deviations':
             return self._deviations(call, source, steps)
         if call.kind == 'convolution':
@@ -198,6 +202,12 @@ class NumpyNetwork:
             target = np.empty_like(source)
             target[-1] = 1
             steps.append((functools.partial(np.add, second[:-1]), source[:-1], target[:-1]))
+            return target
+        if call.kind == 'concatenate':
+            assert second is not None
+            n = len(source) - 1
+            target = _buffer(n + len(second) - 1, source.shape[1])
+            steps += [(_fill, source[:-1], target[:n]), (_fill, second[:-1], target[n:-1])]
             return target
         if call.kind == 'mask-illegal':
             assert second is not None
@@ -265,6 +275,25 @@ class NumpyNetwork:
 
     def _view(self, start: int, shape: tuple[int, ...]) -> Array:
         return self._weights[start : start + math.prod(shape)].reshape(shape)
+
+
+def _parts_of_bytes(call: LayerCall, source: Array, steps: list[Step]) -> Array:
+    """Append the step that reads a vector or an image from bytes [N, D], and return the buffer of its output."""
+    n, n_bytes = source.shape
+    if call.kind == 'vector-bytes':
+        target = _vectors(call.kernel[0], n)
+        steps.append((_fill, source[:, : 4 * call.kernel[0]].view(np.float32).T, target[:-1, :n]))
+        return target
+    pixel = np.dtype(call.pixel)
+    strides = n_bytes, *(pixel.itemsize * math.prod(call.kernel[i:]) for i in (1, 2, 3))
+    pixels = np.ndarray((n, *call.kernel), pixel, source, call.start, strides)
+    images = np.zeros(pixels.shape, np.float32)
+    steps.append((_scale_bytes if pixel == np.uint8 else _fill, pixels, images))
+    return images
+
+
+def _scale_bytes(source: Array, target: Array) -> None:
+    np.divide(source, np.float32(255), out=target)
 
 
 def _vectors(units: int, n: int) -> Array:

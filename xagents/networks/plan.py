@@ -31,11 +31,16 @@ Kind = Literal[
     'action-values',
     'part',
     'mask-illegal',
+    'concatenate',
+    'vector-bytes',
+    'image-bytes',
 ]
 # weights of a normalisation for each unit: scale and offset, and for `batch-norm` also moving mean and variance
 NORM_WEIGHTS = {'layer-norm': 2, 'batch-norm': 4}
 # kinds that may have a second input
-JOINING_KINDS = ('add', 'action-values', 'mask-illegal')
+JOINING_KINDS = ('add', 'action-values', 'mask-illegal', 'concatenate')
+# kinds whose input is the bytes of several parts
+BYTE_KINDS = ('vector-bytes', 'image-bytes')
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,8 @@ class LayerCall:
         at: index of the first weight in the weight vector: the kernel, then the bias.
         kernel: shape of the kernel: (inputs, units) for dense layers and deviations, (height, width, channels, filters)
             for convolutions, (units,) for a log-std and a normalisation; (actions, atoms) for `action-values` and
-            (elements,) for a part, which have no weights. A noisy layer has kernel and bias, then their standard
+            (elements,) for a part or a vector among bytes, (height, width, channels) for an image among bytes, which
+            have no weights. A noisy layer has kernel and bias, then their standard
             deviations.
         bias: whether the layer has a bias.
         strides: strides of a convolution without padding.
@@ -60,7 +66,8 @@ class LayerCall:
         expln: whether deviations use expln instead of exp (see `xagents.networks.state_dependent`).
         noise_at: index of the first noise of a noisy layer in the noise vector: of its inputs, then of its units.
         support: smallest and largest return of a categorical distribution; empty for quantiles.
-        start: index of the first element of a part.
+        start: index of the first element of a part, or of the first byte of an image.
+        pixel: dtype of the pixels of an image among bytes, `uint8` or `float32`.
     """
 
     kind: Kind
@@ -77,11 +84,12 @@ class LayerCall:
     noise_at: int = 0
     support: tuple[float, ...] = ()
     start: int = 0
+    pixel: str = ''
 
     @property
     def n_parameters(self) -> int:
         """Number of weights of the layer."""
-        if self.kind in ('action-values', 'part'):
+        if self.kind in ('action-values', 'part', *BYTE_KINDS):
             return 0
         if self.kind == 'noisy-dense':
             return 2 * (math.prod(self.kernel) + self.kernel[-1])
@@ -124,6 +132,11 @@ class NetworkPlan:
         for support in (call.support for call in self.calls if call.support):
             if len(support) != 2 or any(type(x) is not float for x in support) or not support[0] < support[1]:
                 raise ValueError('not a network plan: a support must be two numbers, the smaller first')
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether the input is the bytes of several parts."""
+        return any(call.kind in BYTE_KINDS for call in self.calls)
 
     @property
     def has_convolutions(self) -> bool:
@@ -193,6 +206,12 @@ def _shape(call: LayerCall, source: tuple[int, ...], second: tuple[int, ...] | N
         return call.kernel[1:]
     elif call.kind in ('add', 'mask-illegal') and source == second:
         return source
+    elif call.kind == 'concatenate' and second is not None and len(source) == len(second) == 1:
+        return (source[0] + second[0],)
+    elif call.kind in BYTE_KINDS and call.source == 0 and len(source) == 1 and call.kernel:
+        width = 1 if call.pixel == 'uint8' else 4
+        if call.start + width * math.prod(call.kernel) <= source[0] and (call.kind == 'vector-bytes' or call.pixel):
+            return call.kernel
     elif call.kind == 'part' and len(call.kernel) == len(source) == 1 and call.start + call.kernel[0] <= source[0]:
         return call.kernel
     elif call.kind == 'action-values' and len(call.kernel) == 2:

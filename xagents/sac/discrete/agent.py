@@ -65,10 +65,9 @@ class DiscreteSAC(SAC):
 
     def wanted_entropy(self, observations: tf.Tensor) -> Any:
         """Return the target of the entropy; with action masks, a share of the mean entropy of uniform legal actions."""
-        n_mask = self.envs.n_mask
-        if not n_mask or self.options.target_entropy is not None:
+        if not self.envs.n_mask or self.options.target_entropy is not None:
             return super().wanted_entropy(observations)
-        n_legal = tf.maximum(tf.reduce_sum(observations[:, -n_mask:], 1), 1.0)
+        n_legal = tf.maximum(tf.reduce_sum(self.action_masks(observations), 1), 1.0)
         return TARGET_ENTROPY * tf.reduce_mean(tf.math.log(n_legal))
 
     # acting

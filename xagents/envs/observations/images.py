@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from xagents.envs.spaces import channels_last_order, is_image
+from xagents.envs.observations.flat_spaces import channels_last_order, is_image
 from xagents.options.errors import OptionError
 
 # luma of red, green and blue (ITU-R BT.601)
@@ -129,8 +129,8 @@ class ProcessImages(gymnasium.Wrapper):
         shape = self._frame(space, np.zeros(space.shape, space.dtype)).shape
         shape = (*shape[:-1], shape[-1] * self._options.frame_stack)
         bounds: Any = space.low.min(), space.high.max()
-        dtype: Any = space.dtype
-        return spaces.Box(*bounds, shape, dtype=dtype)
+        box: Any = spaces.Box
+        return box(*bounds, shape, dtype=space.dtype)
 
 
 def _load_resize() -> Any:

@@ -1,0 +1,1 @@
+"""Parts of observations: vectors, images, action masks, and parts for critics."""
