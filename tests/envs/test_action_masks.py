@@ -206,7 +206,7 @@ class Wide(gymnasium.Env):
     """Observations in several parts, whose mask stands in the middle of them."""
 
     observation_space = spaces.Dict(
-        a=spaces.Box(0, 255, (2, 2), np.uint8),
+        a=spaces.Box(0, 255, (4,), np.uint8),
         legal=spaces.MultiBinary(3),
         z=spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (1,), np.float32))),
     )

@@ -49,7 +49,7 @@ def test_bytes_within_a_vector_become_numbers_from_0_to_1(kind):
     shown = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), np.float32([[-1.5]])
     if kind is spaces.Dict:
         parts, shown = (dict(zip('ab', two, strict=True)) for two in (parts, shown))
-    encoder = ObservationEncoder(kind(parts))
+    encoder = ObservationEncoder(kind(parts), Encoding(flatten=True))
     np.testing.assert_array_equal(encoder(shown)[0], [*np.arange(256, dtype=np.float32) * np.float32(1 / 255), -1.5])
     assert (encoder.space.low.min(), encoder.space.high[:256].max()) == (-2, 1)
 
@@ -124,7 +124,7 @@ def test_the_wrapper_of_a_known_package_is_named_without_addresses():
         (ObservationEncoder, spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]), 'OneOf'),
         (ObservationEncoder, spaces.Dict({'inner': spaces.Tuple([spaces.Text(3)])}), r"\['inner'\]\[0\] is a Text"),
         (ActionDecoder, spaces.Text(3), '^the action space is Text'),
-        (ActionDecoder, spaces.Dict({'a': spaces.Discrete(2)}), '^the action space is Dict'),
+        (ActionDecoder, spaces.Dict({'a': spaces.Text(2)}), '^the action space is Text'),
         (ActionDecoder, spaces.Tuple([]), '^the action space is Tuple'),
     ],
 )

@@ -44,7 +44,7 @@ def critics_of(agent):
 def test_the_actor_does_not_depend_on_parts_that_its_critic_depends_on(agent_id, discrete):
     agent = make(agent_id, discrete)
     assert agent.envs.actor_shape == (1,) and agent.envs.network_shape == (2,)
-    assert list(agent.envs.encoder.parts) == ['goal', 'bonus']
+    assert list(agent.envs.encoder.slices()) == ['goal', 'bonus']
     observations = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     for model in agent.output_models:  # the last layers of policies begin near 0
         model.set_weights([np.full_like(w, 0.1) + w for w in model.get_weights()])

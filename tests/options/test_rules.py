@@ -116,6 +116,12 @@ OF_SETTINGS = [
     ('ppo', {'env_kwargs': {'render_mode': 'human'}}, 'env_kwargs: got render_mode, expected --render or --video-dir'),
     ('bare', {'net': [8]}, 'net: got [8], but bare has no network'),
     ('ppo', {'net': [8], **FILE}, 'net: got [8] with --model own.cfg, expected one of the two'),
+    ('ppo', {'critic_only': ['a'], 'shared_network': True}, 'critic_only: cannot be used with --shared-network: actor'),
+    (
+        'dqn',
+        {'critic_only': ['a', 'b']},
+        'critic_only: got a b, but dqn has no actor with a critic, expected one of a2c',
+    ),
     ('dqn', {'shared_network': True}, 'shared_network: dqn has no network with two outputs that could share layers'),
     ('ppo', {'shared_network': True, **FILE}, 'shared_network: cannot be used with own.cfg: the file sets the shared'),
     (

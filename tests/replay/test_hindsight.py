@@ -424,7 +424,7 @@ class Informed(BitFlip):
         (part(desired_goal=None), {}, 'has observations of a Dict of achieved_goal, observation, expected'),
         (
             part(observation=spaces.Box(0, 255, (8, 8, 3), np.uint8)),
-            {},
+            {'net': None},
             r'has an image, observation \[8, 8, 3\], expected',
         ),
         (part(achieved_goal=spaces.Discrete(3)), {}, r'has goals of Discrete\(3\), expected Box'),

@@ -16,6 +16,7 @@ from xagents.base.actor_critic import ActorCritic
 from xagents.base.batches import RolloutBatch, flatten
 from xagents.base.off_policy import WithReplay
 from xagents.base.returns import explained_variance, masked_deviation, masked_mean, masked_normalise, retrace
+from xagents.base.sampled_batches import stacked_images
 from xagents.collecting.rollouts import Rollout
 from xagents.envs.create import Envs
 from xagents.networks.distributions import distribution_for
@@ -76,7 +77,9 @@ class ACER(WithReplay, ActorCritic):
     def buffer(self) -> RolloutBuffer:
         """The buffer of stored rollouts; it allocates its memory with the first rollout."""
         o, stack = self.options, self.envs.frame_stack
-        return RolloutBuffer(o.buffer_max_size, o.buffer_initial_size, n_steps=o.n_steps, stack=stack)
+        buffer = RolloutBuffer(o.buffer_max_size, o.buffer_initial_size, n_steps=o.n_steps, stack=stack)
+        buffer.byte_images = stacked_images(self.envs)
+        return buffer
 
     def buffer_bytes(self) -> int:
         """Return the memory of the full buffer, in bytes."""
@@ -84,7 +87,8 @@ class ACER(WithReplay, ActorCritic):
         action = columns.pop('actions')
         o, envs = self.options, self.envs
         size = rounded_size(o.buffer_max_size, o.n_steps, envs.n_envs)
-        return ring_bytes_needed(size, envs.n_envs, envs.observation_space, action, envs.frame_stack, columns=columns)
+        space, stack, images = envs.observation_space, envs.frame_stack, stacked_images(envs)
+        return ring_bytes_needed(size, envs.n_envs, space, action, stack, columns=columns, images=images)
 
     def draw_replays(self) -> int:
         """Draw the number of replays after a new rollout from a Poisson distribution (algorithm 1)."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xagents.base.agent import BaseAgent
-from xagents.base.sampled_batches import SamplesBatches
+from xagents.base.sampled_batches import SamplesBatches, stacked_images
 from xagents.checkpoints.protocols import BufferNeeds
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import ColumnSpecs, Rollout
@@ -104,6 +104,7 @@ class OffPolicy(WithReplay, SamplesBatches):
 
     def _configure(self, buffer: ReplayBuffer) -> ReplayBuffer:
         o = self.options
+        buffer.byte_images = stacked_images(self.envs)
         buffer.configure(n_step=o.n_step, gamma=o.gamma, stack=self.envs.frame_stack, alpha=self.priority_alpha)
         return buffer
 

@@ -11,12 +11,25 @@ import numpy as np
 from xagents.base.agent import BaseAgent
 from xagents.base.batches import ReplaySamples
 from xagents.datasets.reading import Batch, Dataset, batch_digest, encode_episode, episode_batches
+from xagents.envs.interface import Envs
 from xagents.networks.gradient_steps import COUNTS
+from xagents.replay.frames import ByteImage
 from xagents.replay.ring import NO_COLUMNS, RingColumns, ring_bytes_needed
 from xagents.replay.transitions import ReplayBuffer
 
 # default number of updates per iteration with a data set; fewer with images, because their batches are large
 DATASET_UPDATES, DATASET_UPDATES_OF_IMAGES = 50, 5
+
+
+def stacked_images(envs: Envs) -> list[ByteImage]:
+    """Return the stacks of frames among the bytes of an observation; empty if observations are no bytes."""
+    if envs.frame_stack == 1:
+        return []
+    found = []
+    for image in envs.encoder.images:
+        n_pixels = image.shape[0] * image.shape[1]
+        found.append(ByteImage(image.start, n_pixels, image.n_bytes // (n_pixels * envs.frame_stack)))
+    return found
 
 
 class DatasetPriorities:
@@ -63,7 +76,9 @@ class SamplesBatches(BaseAgent):
 
     def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
         """Return an empty buffer for `max_size` transitions, which samples one-step transitions."""
-        return ReplayBuffer(max_size, initial_size, self.buffer_batch_size, stack=self.envs.frame_stack)
+        buffer = ReplayBuffer(max_size, initial_size, self.buffer_batch_size, stack=self.envs.frame_stack)
+        buffer.byte_images = stacked_images(self.envs)
+        return buffer
 
     # a data set
 
@@ -71,7 +86,8 @@ class SamplesBatches(BaseAgent):
         """Return the memory, in bytes, of a buffer of `size` transitions."""
         n_envs, space, stack = self.envs.n_envs, self.envs.observation_space, self.envs.frame_stack
         action, prioritized = self.collector.group.decode.action_spec, self.priority_alpha is not None
-        return ring_bytes_needed(size, n_envs, space, action, stack, prioritized, self._extra_columns)
+        images = stacked_images(self.envs)
+        return ring_bytes_needed(size, n_envs, space, action, stack, prioritized, self._extra_columns, images)
 
     @property
     def _extra_columns(self) -> RingColumns:
@@ -150,7 +166,7 @@ class SamplesBatches(BaseAgent):
     @property
     def max_updates(self) -> int:
         """The largest number of updates of an iteration: K of every batch."""
-        return DATASET_UPDATES_OF_IMAGES if self.envs.is_image else DATASET_UPDATES
+        return DATASET_UPDATES_OF_IMAGES if self.envs.image_shape else DATASET_UPDATES
 
     def replay(self, n_updates: int, schedule: Mapping[str, float]) -> dict[str, Any]:
         """Sample the batches of `n_updates` updates.

@@ -222,7 +222,7 @@ class Envs(Copyable):
         if self.n_mask and (problem := mask_problem(vector.single_action_space, self.n_mask)):
             raise OptionError('env', f'{id} {problem}')
         self.is_image = len(self.observation_space.shape) == 3
-        self.frame_stack = frame_stack if self.is_image else 1
+        self.frame_stack = frame_stack if self.is_image or self.encoder.images else 1
         self.action_space = vector.single_action_space
         self.valid = np.ones(self.n_envs, bool)
         self.recorder: StepRecorder | None = None

@@ -11,6 +11,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from xagents.collecting.policies import Policy
 from xagents.envs.observations.action_masks import sample_legal
+from xagents.envs.observations.composite import vector_of
 from xagents.envs.spaces import ActionDecoder
 from xagents.system.trees import leaf_at
 
@@ -73,7 +74,8 @@ def collect_observations(agent: BaseAgent) -> Any:
 def _random_actions(agent: BaseAgent, actions: spaces.Space, observations: Any, n: int) -> Any:
     """Return random actions for raw observations [n, …]; legal ones if they have action masks."""
     n_mask = agent.envs.n_mask
-    masks = agent.envs.encoder(observations)[:, -n_mask:] if n_mask else [None] * n
+    encoder = agent.envs.encoder
+    masks = vector_of(encoder(observations), encoder.n_floats)[:, -n_mask:] if n_mask else [None] * n
     empty: Any = create_empty_array(actions, n=n)
     return concatenate(actions, [sample_legal(actions, mask) for mask in masks], empty)
 

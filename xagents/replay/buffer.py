@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from xagents.options.errors import OptionError
+from xagents.replay.frames import ByteImage
 from xagents.replay.ring import Ring
 
 
@@ -22,9 +23,12 @@ class Buffer(ABC):
         initial_size: number of valid transitions that must have been stored before the buffer is ready; `max_size` by
             default.
         stack: number of frames in an observation.
+        byte_images: the stacks among the bytes of an observation; empty if observations are images. Set before the
+            first addition.
     """
 
     stack: int
+    byte_images: Sequence[ByteImage] = ()
 
     def __init__(self, max_size: int, initial_size: int | None):
         self.max_size = max_size

@@ -13,13 +13,14 @@ additions, the first observation of the new episode replaces it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from xagents.options.errors import OptionError
+from xagents.replay.frames import ByteImage, StackedFrames
 from xagents.replay.sum_tree import SumTree
 
 VALID, TERMINATED, TRUNCATED = 1, 2, 4
@@ -53,6 +54,7 @@ class Ring:
         max_size: capacity, in transitions over all environments, rounded down to a multiple of N.
         batch: the first batch, which determines the shapes.
         stack: number of frames in an observation; above 1, only the newest frame is stored.
+        images: the stacks among the bytes of an observation; empty if observations are images.
         prioritized: whether transitions have priorities.
         columns: see the attributes.
 
@@ -62,18 +64,22 @@ class Ring:
     """
 
     def __init__(
-        self, max_size: int, batch: Mapping[str, np.ndarray], stack: int, prioritized: bool, columns: Iterable[str] = ()
+        self,
+        max_size: int,
+        batch: Mapping[str, np.ndarray],
+        stack: int,
+        prioritized: bool,
+        columns: Iterable[str] = (),
+        images: Sequence[ByteImage] = (),
     ):
         observations, actions = batch['observations'], batch['actions']
         self.shape, self.stack = observations.shape[1:], stack
         self.n_envs = self.shape[0]
-        if stack > 1 and (len(self.shape) != 4 or self.shape[-1] % stack):
-            raise ValueError(f'observations: got the shape {self.shape[1:]}, expected [H, W, {stack}]')
-        self._channels = self.shape[-1] // stack if stack > 1 else 0  # of one frame
+        self._frames = StackedFrames(self.shape[1:], stack, images) if stack > 1 else None
         self.columns = tuple(columns)
         further = {name: (batch[name].shape[2:], batch[name].dtype) for name in self.columns}
         observation, action = (self.shape[1:], observations.dtype), (actions.shape[2:], actions.dtype)
-        arrays = layout(max_size, self.n_envs, observation, action, stack, further)
+        arrays = layout(max_size, self.n_envs, observation, action, self._frames, further)
         self.arrays: Arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in arrays.items()}
         self.flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in self.arrays.items()}
         self.rows = len(self.arrays['flags'])
@@ -120,7 +126,7 @@ class Ring:
         self._write_flags(start, flags[skipped:])
         for name in ('actions', 'rewards', *self.columns):
             self.arrays[name][here] = batch[name][skipped:]
-        frames = observations if self.stack == 1 else self._newest_frames(observations)
+        frames = observations if self._frames is None else self._frames.newest(observations)
         self.arrays['observations'][after] = frames[skipped + 1 :]
         if restarted.size or skipped:
             self.arrays['observations'][start] = frames[skipped]
@@ -129,10 +135,6 @@ class Ring:
             self.arrays['ages'][start] = ages[skipped]
             self.arrays['ages'][after] = ages[skipped + 1 :]
             self._forget_cut_stacks()
-
-    def _newest_frames(self, observations: np.ndarray) -> np.ndarray:
-        """Return the newest frames of stacks [..., H, W, stack x C]: [..., H, W] if C is 1, else [..., H, W, C]."""
-        return observations[..., -1] if self._channels == 1 else observations[..., -self._channels :]
 
     def _span(self, start: int, length: int) -> slice | np.ndarray:
         """Return the index of `length` rows from `start` on."""
@@ -169,9 +171,9 @@ class Ring:
     def _restart(self, first: np.ndarray, envs: np.ndarray) -> None:
         # the newest transitions of these environments have no next observation
         self._forget((self.head - 1) % self.rows * self.n_envs + envs)
-        if self.stack > 1:
+        if self._frames is not None:
             self.arrays['ages'][self.head, envs] = 0
-            self._unknown[envs] = [not _repeats_one_frame(stack, self._channels) for stack in first[envs]]
+            self._unknown[envs] = [not self._frames.repeats_one(stack) for stack in first[envs]]
 
     def _forget(self, flat_rows: np.ndarray) -> None:
         flags = self.flat['flags']
@@ -183,17 +185,13 @@ class Ring:
     def take_observations(self, flat_rows: np.ndarray, out: np.ndarray) -> None:
         """Write the observations of flat rows [B] to `out` [B, *D]; rows beyond the end of the ring wrap around."""
         frames = self.flat['observations']
-        if self.stack == 1:
+        if self._frames is None:
             frames.take(flat_rows, axis=0, out=out, mode='wrap')
             return
         ages = self.flat['ages'].take(flat_rows, mode='wrap').astype(np.int64)
         for j in range(self.stack):
             back = np.minimum(ages, self.stack - 1 - j) * self.n_envs
-            frame = frames.take(flat_rows - back, axis=0, mode='wrap')
-            if self._channels == 1:
-                out[..., j] = frame
-            else:
-                out[..., j * self._channels : (j + 1) * self._channels] = frame
+            self._frames.write(out, j, frames.take(flat_rows - back, axis=0, mode='wrap'))
 
     # stacks of frames
 
@@ -204,6 +202,7 @@ class Ring:
         the frames through a reset. Otherwise, some frames were never added, and the stack is complete after stack - 1
         new frames.
         """
+        assert self._frames is not None
         observations, longest = batch['observations'], self.stack - 1
         ages = np.zeros(flags.shape, np.uint8)
         ages[0] = self.arrays['ages'][self.head]
@@ -212,9 +211,9 @@ class Ring:
             ages[t + 1] = np.minimum(ages[t] + 1, longest)
             for n in np.flatnonzero(~valid):
                 before, after = observations[t, n], observations[t + 1, n]
-                if _repeats_one_frame(after, self._channels):
+                if self._frames.repeats_one(after):
                     ages[t + 1, n], self._unknown[n] = 0, False
-                elif not np.array_equal(after[..., : -self._channels], before[..., self._channels :]):
+                elif not self._frames.continues(before, after):
                     ages[t + 1, n], self._unknown[n] = 0, True
             self._unknown &= ages[t + 1] < longest
         return ages
@@ -271,7 +270,12 @@ _COUNTERS = ('position', 'stored', 'new_priority')
 
 
 def layout(
-    max_size: int, n_envs: int, observation: ArraySpec, action: ArraySpec, stack: int, columns: RingColumns
+    max_size: int,
+    n_envs: int,
+    observation: ArraySpec,
+    action: ArraySpec,
+    frames: StackedFrames | None,
+    columns: RingColumns,
 ) -> dict[str, ArraySpec]:
     """Return the shape and the dtype of each array of a ring.
 
@@ -282,11 +286,11 @@ def layout(
         raise OptionError('buffer_max_size', f'got {max_size}, expected at least {n_envs}, one for each environment')
     ring = (max_size // n_envs + 1, n_envs)
     (shape, dtype), number = observation, ()
-    if stack > 1:
-        shape = shape[:-1] if shape[-1] == stack else (*shape[:-1], shape[-1] // stack)
+    if frames is not None:
+        shape = frames.stored_shape
     rows: dict[str, ArraySpec] = {'observations': (shape, dtype), 'actions': action}
     rows |= {'rewards': (number, np.float32), 'flags': (number, np.uint8), **columns}
-    if stack > 1:
+    if frames is not None:
         rows['ages'] = (number, np.uint8)
     return {name: ((*ring, *shape), dtype) for name, (shape, dtype) in rows.items()}
 
@@ -299,13 +303,15 @@ def ring_bytes_needed(
     stack: int = 1,
     prioritized: bool = False,
     columns: RingColumns = NO_COLUMNS,
+    images: Sequence[ByteImage] = (),
 ) -> int:
     """Return the size of all arrays of a replay buffer in bytes, including ages and priorities; see `layout`.
 
     `max_size` counts transitions over all environments. `observation_space` is that of the encoded observations.
     """
     observation = (observation_space.shape, observation_space.dtype)
-    arrays = layout(max_size, n_envs, observation, action, stack, columns)
+    frames = StackedFrames(observation_space.shape, stack, images) if stack > 1 else None
+    arrays = layout(max_size, n_envs, observation, action, frames, columns)
     ring = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays.values())
     return ring + (SumTree.bytes_needed(math.prod(arrays['flags'][0])) if prioritized else 0)
 
@@ -319,9 +325,3 @@ def _flags_of(batch: Mapping[str, np.ndarray]) -> np.ndarray:
         if np.count_nonzero(batch[name]):
             flags[:-1] |= (batch[name] & valid) * np.uint8(flag)
     return flags
-
-
-def _repeats_one_frame(stack: np.ndarray, channels: int) -> bool:
-    """Return whether all frames of a stack [H, W, frames x C] are equal, as after a reset."""
-    frames = stack.reshape(*stack.shape[:-1], -1, channels)
-    return bool((frames == frames[..., -1:, :]).all())

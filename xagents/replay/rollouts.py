@@ -88,7 +88,7 @@ class RolloutBuffer(Buffer):
     def make_ring(self, template: Mapping[str, np.ndarray]) -> Ring:
         """Return an empty ring for rollouts with the shapes of `template`."""
         size = rounded_size(self.max_size, self.n_steps, template['observations'].shape[1])
-        return Ring(size, template, self.stack, prioritized=False, columns=self.columns)
+        return Ring(size, template, self.stack, False, self.columns, self.byte_images)
 
     def _check_batch(self, batch: Mapping[str, np.ndarray]) -> None:
         observations = batch['observations']

@@ -89,7 +89,7 @@ class ReplayBuffer(Buffer):
 
     def make_ring(self, template: Mapping[str, np.ndarray]) -> Ring:
         """Return an empty ring for batches with the shapes of `template`."""
-        return Ring(self.max_size, template, self.stack, self.alpha is not None)
+        return Ring(self.max_size, template, self.stack, self.alpha is not None, images=self.byte_images)
 
     def storage_options(self) -> dict[str, Any]:
         """Return the options that determine the stored form of a transition."""
