@@ -24,6 +24,7 @@ from xagents.checkpoints.progress import Progress
 from xagents.checkpoints.protocols import AgentOrigin, BufferNeeds
 from xagents.checkpoints.state_files import AgentState as AgentState
 from xagents.collecting.collector import Collector
+from xagents.collecting.opponents import OPPONENTS, OpponentPool, policy_form
 from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.rollouts import ColumnSpecs, Rollout
@@ -233,7 +234,8 @@ class BaseAgent:
         A part has `state()`, which returns arrays by name, and `load(state)`; or it is a NumPy array, which loading
         changes in place.
         """
-        return {**self.statistics.parts(), **self.acting_policy.parts()}
+        games = {} if self.opponents is None else {OPPONENTS: self.opponents}
+        return {**self.statistics.parts(), **self.acting_policy.parts(), **games}
 
     def buffer_needs(self) -> BufferNeeds | None:
         """Return the needs of the replay buffer; None if there is none or it already contains data."""
@@ -311,7 +313,18 @@ class BaseAgent:
     def collector(self) -> Collector:
         """The collector: environments, policy, statistics and random generators."""
         raw = self.traits.raw_rollouts
-        return Collector.of_policy(self.envs, self.acting_policy, self.statistics, self.streams, raw)
+        collector = Collector.of_policy(self.envs, self.acting_policy, self.statistics, self.streams, raw)
+        collector.group.opponents = self.opponents
+        return collector
+
+    @functools.cached_property
+    def opponents(self) -> OpponentPool | None:
+        """The players of the other seats, if the environments are games; earlier or present policies of this agent."""
+        if not self.envs.is_game:
+            return None
+        pool = OpponentPool(self.envs, policy_form(self), self._make_statistics())
+        self.envs.set_opponents(pool)
+        return pool
 
     def policy(self, observations: np.ndarray, noise: np.ndarray | None, **schedule: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N, …] and other columns for prepared observations [N, *D]; without noise, greedy actions.

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from xagents.checkpoints.in_flight import InFlightIteration
 from xagents.checkpoints.progress import Progress
 from xagents.collecting.collector import Collector
+from xagents.collecting.opponents import OpponentPool
 from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.statistics import Statistics
@@ -94,6 +95,10 @@ class LearningAgent(ActingAgent, Protocol):
     @property
     def options(self) -> AgentOptions:
         """The options of the algorithm."""
+
+    @property
+    def opponents(self) -> OpponentPool | None:
+        """The players of the other seats, if the environments are games."""
 
     def collect(self, schedule: Mapping[str, float]) -> dict[str, Any]:
         """Return a rollout as a batch, given the values of the schedules by name."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from xagents.collecting.env_stepper import CollectRequest, FillResult
+from xagents.collecting.opponents import OpponentPool
 from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.rollouts import Rollout, allocate_rollout
@@ -34,6 +35,7 @@ class ActingGroup:
 
     Attributes:
         restarted: whether the rows do not continue those of the last rollout.
+        opponents: players of the other seats in games; None for other environments.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class ActingGroup:
         self.streams, self.raw_rollouts = streams, raw_rollouts
         self.decode = ActionDecoder(envs.action_space)
         self.restarted = False
+        self.opponents: OpponentPool | None = None
         self._rollouts: list[Rollout | None] = [None]
 
     def act(self, observations: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
@@ -54,7 +57,7 @@ class ActingGroup:
         """Return the arrays of the next rollout, and the request for it with its noise."""
         rows = math.ceil(n_steps / self.policy.noise_repeat)
         noise = self.policy.draw_exploration(self.streams('act'), (rows, self.envs.n_envs))
-        return self._next_arrays(n_steps), CollectRequest(self.policy, self.statistics, noise, schedule)
+        return self._next_arrays(n_steps), CollectRequest(self.policy, self.statistics, noise, schedule, self.opponents)
 
     def finish(self, rollout: Rollout, result: FillResult) -> Rollout:
         """Update the statistics with a rollout, and return the rollout for learning."""

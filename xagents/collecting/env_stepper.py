@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from xagents.collecting.finite import check_rollout
+from xagents.collecting.opponents import OpponentPool
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import Rollout
 from xagents.collecting.statistics import Statistics
@@ -31,12 +32,14 @@ class CollectRequest(NamedTuple):
         statistics: statistics that normalise observations for the policy; a stepper does not update them.
         noise: noise of all actions, [⌈T / k⌉, N, …] with k = `policy.noise_repeat`; None if the policy needs none.
         schedule: current values of the run's schedules.
+        opponents: players of the other seats in games; None for other environments.
     """
 
     policy: Policy
     statistics: Statistics
     noise: np.ndarray | None
     schedule: Mapping[str, Any]
+    opponents: OpponentPool | None = None
 
 
 @dataclass
@@ -154,7 +157,7 @@ class LocalEnvStepper:
                 before = clock()
                 stats.row, actions = t, []
                 for (group, rollout, request), decode, own in zip(groups, decoders, observations, strict=True):
-                    policy, statistics, noise, schedule = request
+                    policy, statistics, noise, schedule, _ = request
                     rollout['observations'][t], rollout['valid'][t] = own, group.valid
                     row = None if noise is None else noise[t // policy.noise_repeat]
                     chosen = policy(statistics.prepare(own), row, valid=group.valid, **schedule)

@@ -12,11 +12,12 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from xagents.envs.env_factory import EnvFactory
+from xagents.envs.games import SeatEnv
 from xagents.envs.interface import RECREATE_HINT, Envs
 from xagents.envs.multi_agent import ParallelEnvAdapter
 from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.envs.observations.action_masks import with_info_mask, with_parallel_info_masks
-from xagents.envs.pettingzoo_envs import is_pettingzoo_env, to_parallel_env
+from xagents.envs.pettingzoo_envs import is_pettingzoo_env, takes_turns, to_parallel_env
 from xagents.envs.spaces import DEFAULT_ENCODING, Encoding
 from xagents.envs.vectors import LoopVectorEnv, with_agent_rows
 from xagents.envs.wrappers import with_report
@@ -94,8 +95,10 @@ def as_envs(envs: Any, encoding: Encoding = DEFAULT_ENCODING) -> Envs:
     return Envs(made, id=name, has_reports=has_reports, factory=factory, spec=spec, encoding=encoding)
 
 
-def _to_adapter(env: Any, encoding: Encoding) -> ParallelEnvAdapter:
+def _to_adapter(env: Any, encoding: Encoding) -> gymnasium.Env:
     name = env.metadata.get('name') or type(env).__name__
+    if takes_turns(env):
+        return SeatEnv(env, name)
     return ParallelEnvAdapter(
         with_parallel_info_masks(to_parallel_env(env, name), encoding.mask_key), name, encoding=encoding
     )

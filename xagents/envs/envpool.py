@@ -136,7 +136,9 @@ class EnvPoolVectorEnv(VectorEnv):
         over = self._ended & (truncated | info['terminated'].astype(bool)) if self.atari else self._ended
         for i in np.flatnonzero(over).tolist():
             success = next((info[name][i] for name in SUCCESS if name in info), np.nan)
-            add_report(infos, i, np.array([self._totals[i], self._lengths[i], success], np.float64), self.num_envs)
+            add_report(
+                infos, i, np.array([self._totals[i], self._lengths[i], success, np.nan], np.float64), self.num_envs
+            )
         self._totals[over] = self._lengths[over] = 0
 
     def _to_observations(self, observations: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from xagents.envs.games import SEATS, Opponents, SeatEnv
 from xagents.envs.goals import GoalFunctions
 from xagents.envs.multi_agent import AGENT_SET, TEAM_REWARD, AgentRows, AgentSet
 from xagents.envs.observations.action_masks import NoLegalActionError, mask_problem
@@ -253,6 +254,29 @@ class Envs(Copyable):
         return vector.parallel_vector.envs if isinstance(vector, AgentRows) else vector
 
     @property
+    def is_game(self) -> bool:
+        """Whether the environments are games of several seats, of which others are played by opponents."""
+        return bool(self._vector.metadata.get(SEATS))
+
+    def set_opponents(self, opponents: Opponents) -> None:
+        """Set the players of the other seats in all games."""
+        for seat_env in self.seat_envs:
+            seat_env.opponents = opponents
+
+    @property
+    def seat_envs(self) -> list[SeatEnv]:
+        """The games, which run in this process.
+
+        Raises:
+            OptionError: if they run in other processes.
+        """
+        if not isinstance(self._base_vector, LoopVectorEnv):
+            raise OptionError(
+                'vector', f'got a vector of processes for {self.id}, a game, expected sync or --explorers'
+            )
+        return [cast(SeatEnv, env.unwrapped) for env in self._base_vector.envs]
+
+    @property
     def draws_pictures(self) -> bool:
         """Whether environments of this kind can return frames if they are made for it."""
         return 'rgb_array' in (self._vector.metadata.get('render_modes') or ())
@@ -398,8 +422,10 @@ class Envs(Copyable):
 
     def _take_reports(self, info: dict[str, Any]) -> None:
         for i in np.flatnonzero(info[f'_{REPORT}']).tolist():
-            reward, length, success = info[REPORT][i].tolist()
-            self._episodes.append(EpisodeEnd(reward, int(length), i, None if np.isnan(success) else bool(success)))
+            reward, length, success, opponent = info[REPORT][i].tolist()
+            known = None if np.isnan(success) else bool(success)
+            opponent = None if np.isnan(opponent) else int(opponent)
+            self._episodes.append(EpisodeEnd(reward, int(length), i, known, opponent=opponent))
 
     def pop_episodes(self) -> list[EpisodeEnd]:
         """Return the episodes that ended since the last call, oldest first."""

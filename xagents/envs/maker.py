@@ -16,11 +16,12 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
+from xagents.envs.games import SeatEnv
 from xagents.envs.multi_agent import ParallelEnvAdapter
 from xagents.envs.observations.action_masks import with_info_mask, with_parallel_info_masks
 from xagents.envs.observations.images import FrameSkip, ImageOptions, ProcessImages
 from xagents.envs.packages import is_envpool_id, package_of_id, package_of_module, qualified_id, run_entry_points
-from xagents.envs.pettingzoo_envs import PREFIX, PettingZooMaker, is_pettingzoo_env, to_parallel_env
+from xagents.envs.pettingzoo_envs import PREFIX, PettingZooMaker, is_pettingzoo_env, takes_turns, to_parallel_env
 from xagents.envs.registry import env_registry
 from xagents.envs.spaces import DEFAULT_ENCODING, Encoding
 from xagents.envs.wrappers import AtariConfig, EpisodeReport, RawReward, preprocess_atari
@@ -96,6 +97,12 @@ class EnvMaker:
                 raise OptionError(option, f'{self.name} has several agents, {expected}')
             return env
         if self.agent_index or not self.equal_spaces:
+            if isinstance(env, SeatEnv):
+                option, expected = (
+                    'agent_index' if self.agent_index else 'policies',
+                    'expected none: one policy learns all',
+                )
+                raise OptionError(option, f'{self.name} is a game, whose agents take turns, {expected} seats')
             option = 'agent_index' if self.equal_spaces else 'policies'
             raise OptionError(option, f'{self.name} has one agent, expected an environment with several')
         if self.atari:
@@ -125,6 +132,8 @@ class EnvMaker:
             env = self.source(**kwargs)
         except Exception as error:
             self._refuse(error)
+        if is_pettingzoo_env(env) and takes_turns(env):
+            return SeatEnv(env, self.name, limit)
         if is_pettingzoo_env(env):
             return self._make_adapter(env)
         if isinstance(env, gymnasium.Env):

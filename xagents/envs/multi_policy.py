@@ -47,6 +47,7 @@ class MultiPolicyEnvs(Copyable):
     """
 
     recorder = None
+    is_game = False
     can_recreate = True
     spec = None
 

@@ -26,6 +26,11 @@ def is_pettingzoo_env(env: Any) -> bool:
     return hasattr(env, 'possible_agents') and hasattr(env, 'step') and not isinstance(env, gymnasium.Env)
 
 
+def takes_turns(env: Any) -> bool:
+    """Return whether the agents of a PettingZoo environment take turns, and cannot act at once."""
+    return hasattr(env, 'agent_iter') and not env.metadata.get('is_parallelizable', False)
+
+
 def to_parallel_env(env: Any, name: str) -> Any:
     """Return a parallel environment; an AEC environment is converted if it supports the conversion.
 
@@ -36,8 +41,8 @@ def to_parallel_env(env: Any, name: str) -> Any:
         return env
     from pettingzoo.utils.conversions import aec_to_parallel
 
-    if not env.metadata.get('is_parallelizable', False):
-        expected = 'expected an environment in which all agents act at once'
+    if takes_turns(env):
+        expected = 'expected a single policy for all of them'
         raise OptionError('env', f'{name}: its agents take turns, {expected}')
     return aec_to_parallel(env)
 

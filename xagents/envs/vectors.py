@@ -105,9 +105,9 @@ class LoopVectorEnv(VectorEnv):
 
 
 def add_report(infos: dict[str, Any], i: int, episode: np.ndarray, n_envs: int) -> None:
-    """Add the report (float64 [3]) of an episode of environment `i` to a vector's infos, in Gymnasium's format."""
+    """Add the report (float64 [4]) of an episode of environment `i` to a vector's infos, in Gymnasium's format."""
     if REPORT not in infos:
-        infos[REPORT], infos[f'_{REPORT}'] = np.zeros((n_envs, 3)), np.zeros(n_envs, bool)
+        infos[REPORT], infos[f'_{REPORT}'] = np.zeros((n_envs, 4)), np.zeros(n_envs, bool)
     infos[REPORT][i] = episode
     infos[f'_{REPORT}'][i] = True
 

@@ -16,8 +16,11 @@ from gymnasium import spaces
 from xagents.options.errors import OptionError, format_value
 from xagents.system.values import describe, is_number
 
-# The key of an episode's report in an info: float64 [3] of reward, length and success (NaN if not reported).
+# The key of an episode's report in an info: float64 [4] of reward, length, success and the name of the opponent of a
+# game (NaN if not reported).
 REPORT = 'xagents_episode'
+# the key in infos of the name of the opponent, a whole number, at the end of a game
+OPPONENT = 'xagents_opponent'
 # the keys of success in infos; the first one present counts
 SUCCESS = ('is_success', 'success')
 
@@ -251,7 +254,8 @@ class EpisodeReport(gymnasium.Wrapper):
         return observation, reward, bool(terminated), bool(truncated), self._report(self._raw.total, info)
 
     def _report(self, total: float, info: dict[str, Any]) -> dict[str, Any]:
-        return {REPORT: np.array([total - self._base, self._length, success_of(info)], np.float64)}
+        opponent = info.get(OPPONENT, np.nan) if info else np.nan
+        return {REPORT: np.array([total - self._base, self._length, success_of(info), opponent], np.float64)}
 
 
 def is_success_value(value: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from xagents.collecting.env_stepper import CollectRequest
+from xagents.collecting.opponents import OPPONENTS
 from xagents.collecting.statistics import Statistics
 from xagents.explorers.fragments import STATISTICS, Fragment, MessagePart
 from xagents.explorers.messages import pack
@@ -85,7 +86,7 @@ class Broadcast:
         n_steps: the number of steps of the rollout.
 
     Attributes:
-        versions: the version of the weights of each policy.
+        versions: the version of the weights of each policy, and that of the opponents in games.
     """
 
     def __init__(self, requests: Mapping[str, CollectRequest], n_steps: int):
@@ -100,6 +101,9 @@ class Broadcast:
             if request.statistics.observations:
                 statistics = add_prefix(STATISTICS, request.statistics.observations.state())
                 self._statistics |= add_prefix(name, statistics)
+            if request.opponents is not None:
+                self.versions = (*self.versions, request.opponents.version)
+                self._weights |= add_prefix(OPPONENTS, request.opponents.state())
         self._packed: dict[bool, bytes] = {}
 
     def message(self, versions: tuple[int, ...]) -> bytes:

@@ -112,12 +112,13 @@ def parse_fragment(message: Message, spec: FragmentSpec) -> Fragment:
 
 
 def _parse_episode(record: Any, rows: range, n_steps: int) -> EpisodeEnd:
-    reward, length, success, row, step, seconds, team = record
+    reward, length, success, row, step, seconds, team, opponent = record
     whole = all(type(n) is int for n in (length, row, step)) and 0 <= row < len(rows) and 0 <= step < n_steps
     earned = type(reward) in (int, float) and type(team) in (int, float, type(None))
+    whole = whole and type(opponent) in (int, type(None))
     if not whole or success not in (None, True, False) or not earned:
         raise ValueError('an episode is invalid')
-    return EpisodeEnd(float(reward), length, rows[row], success, team, step, _parse_seconds(seconds))
+    return EpisodeEnd(float(reward), length, rows[row], success, team, step, _parse_seconds(seconds), opponent)
 
 
 def _parse_seconds(value: Any) -> float:

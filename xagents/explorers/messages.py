@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-FORMAT = 3
+FORMAT = 4
 # maximum size of a header, which contains the records of environments in a fragment
 MAX_HEADER_BYTES = 64 * 2**20
 # NumPy's names of the accepted dtypes; np.dtype() is not called with any other text

@@ -18,10 +18,12 @@ import numpy as np
 
 from xagents.collecting.env_stepper import CollectRequest, CollectStats, LocalEnvStepper
 from xagents.collecting.finite import NotFiniteError
+from xagents.collecting.opponents import OPPONENTS, OpponentPool, PolicyForm
 from xagents.collecting.policies import Policy, policy_from_dict
 from xagents.collecting.rollouts import Rollout, allocate_rollout
 from xagents.collecting.statistics import Statistics, normalizer_for
 from xagents.envs.env_factory import EnvFactory
+from xagents.envs.interface import Envs
 from xagents.envs.multi_policy import make_envs
 from xagents.explorers.fragments import ENV_STATE, EXPLORATION, STATISTICS, pack_env_state, unpack_env_state
 from xagents.explorers.messages import Message, WireError, pack
@@ -39,11 +41,15 @@ MAX_ENVS = 2**16
 class FragmentStats(CollectStats):
     """Statistics of a fragment, with the row and the environment of each finished episode for the learner."""
 
-    finished_episodes: list[tuple[float, int, bool | None, int, int, float, float | None]] = field(default_factory=list)
+    finished_episodes: list[tuple[float, int, bool | None, int, int, float, float | None, int | None]] = field(
+        default_factory=list
+    )
 
     def add(self, episodes: list[EpisodeEnd], seconds: float) -> None:
         """Add episodes that ended in the present row."""
-        self.finished_episodes += [(e.reward, e.length, e.success, e.env, self.row, seconds, e.team) for e in episodes]
+        self.finished_episodes += [
+            (e.reward, e.length, e.success, e.env, self.row, seconds, e.team, e.opponent) for e in episodes
+        ]
 
 
 class RolloutWorker:
@@ -76,6 +82,12 @@ class RolloutWorker:
             self.policies[name] = policy_from_dict(own['policy'], network, rows.action_space)
             normalizer = normalizer_for(rows) if own['normalizes'] else None
             self.statistics[name] = Statistics(normalizer, raw_dtype=rows.observation_space.dtype)
+        self.opponents: OpponentPool | None = None
+        if isinstance(envs, Envs) and envs.is_game:
+            own = spec['policies']['']
+            form = PolicyForm(own['policy'], NetworkPlan.from_dict(own['network']))
+            self.opponents = OpponentPool(envs, form, self.statistics[''].copy())
+            envs.set_opponents(self.opponents)
         self._rollouts: dict[str, Rollout] = {}
         self._broadcast: Message | None = None
         self._stats = FragmentStats()
@@ -135,6 +147,8 @@ class RolloutWorker:
                 normalizer.load(strip_prefix(STATISTICS, own))
             if policy.exploration is not None:
                 policy.exploration.load(strip_prefix(EXPLORATION, own))
+        if self.opponents is not None and (state := strip_prefix(OPPONENTS, arrays)):
+            self.opponents.load(state)
         stepper = self.stepper
         if 'seed' in header:
             groups = stepper.envs.groups.values()

@@ -154,7 +154,24 @@ def is_elsewhere(options: ClusterOptions, name: str = 'cluster') -> bool:
 
 
 @dataclasses.dataclass
-class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions, RunControlOptions):
+class SelfPlayOptions(Options):
+    """Options of the opponents in games."""
+
+    self_play: bool = option(False, 'games: opponents are frozen earlier policies instead of the present one')
+    snapshot_frequency: int = count(
+        50_000, 'games: steps between two snapshots for --self-play; larger values change opponents less often'
+    )
+    pool: int = count(10, 'games: number of snapshots that --self-play keeps; larger values keep older opponents')
+    latest: float = option(
+        0.5,
+        'games: share of games against the newest snapshot; larger values play less against older ones',
+        at_least=0,
+        at_most=1,
+    )
+
+
+@dataclasses.dataclass
+class RunOptions(SelfPlayOptions, LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions, RunControlOptions):
     """All options of a run, for `fit`, `train_iter` and `make`, and for the constructors of 1.0.
 
     The run directory has a default path for each file; an option that gives a path overrides it.
@@ -178,6 +195,7 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
             lambda o: o.dataset,
         ),
         needs('max_lag', '--explorers', lambda o: o.explorers),
+        *(needs(name, '--self-play', lambda o: o.self_play) for name in ('snapshot_frequency', 'pool', 'latest')),
         Rule('max_lag', lambda o: o.max_lag and o.overlap, 'got {o.max_lag} with --overlap, expected one of the two'),
         needs('cluster_key', '--cluster', lambda o: o.cluster),
         needs('cluster', '--explorers, or several runs', lambda o: o.explorers, is_elsewhere),

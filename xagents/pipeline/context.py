@@ -31,6 +31,7 @@ class EpisodeEnd:
         team: summed reward of all agents of the environment; None except for the last agent to finish.
         step: environment steps of the rollout at the end of the episode; later, of the whole run.
         time: seconds of the rollout at the end of the episode; later, of the whole run.
+        opponent: name of the opponent of a game, a whole number; None for other environments.
     """
 
     reward: float
@@ -40,6 +41,7 @@ class EpisodeEnd:
     team: float | None = None
     step: int = 0
     time: float = 0.0
+    opponent: int | None = None
 
 
 @dataclasses.dataclass(slots=True)

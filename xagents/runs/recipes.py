@@ -46,6 +46,8 @@ def complete_recipe(agent: Any, learning: Recipe | None, overlapping: bool, name
         OptionError: if a name is unknown, or its anchor is not in the recipe.
     """
     head = HEAD.before('checkpoint', overlap.overlap) if overlapping else HEAD
+    if agent.envs.is_game:
+        head = head.before('collect', stages.opponents).before('evaluate', stages.ratings)
     body = head.replace('collect', stages.train_step) if learning is None else head + learning
     return insert_stages((body + TAIL).with_agent(agent), agent, names)
 

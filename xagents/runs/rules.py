@@ -31,6 +31,15 @@ def _of_one_policy(name: str) -> Rule:
     return Rule(name, lambda r: getattr(r.options, name) and '' not in r.agent.members, problem)
 
 
+def _not_in_games(name: str) -> Rule:
+    """Return the rule that an option cannot be used in games, whose opponents change between rollouts."""
+    return Rule(
+        name,
+        lambda r: getattr(r.options, name) and r.agent.envs.is_game,
+        lambda r: f'cannot be used with {r.agent.envs.id}, a game: its opponents change between two rollouts',
+    )
+
+
 # rules of a `Run`
 RUN_RULES: Rules = (
     Rule(
@@ -50,6 +59,12 @@ RUN_RULES: Rules = (
         f'got {{o.options.fill_from}}, but {{o.agent.id}} has no replay buffer; expected one of {_ids("also")}',
     ),
     *map(_of_one_policy, ('overlap', 'record_dataset', 'checkpoints', 'eval_async')),
+    Rule(
+        'self_play',
+        lambda r: r.options.self_play and not r.agent.envs.is_game,
+        'got true, but {o.agent.envs.id} is no game; expected an environment of PettingZoo whose agents take turns',
+    ),
+    *map(_not_in_games, ('overlap', 'max_lag')),
     Rule(
         'explorers',
         lambda r: r.options.explorers is not None and r.options.explorers > r.agent.envs.n_whole_envs,

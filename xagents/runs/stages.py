@@ -13,6 +13,7 @@ import numpy as np
 from xagents.collecting.collector import ONLY
 from xagents.collecting.env_stepper import CollectStats
 from xagents.collecting.finite import NotFiniteError, find_nonfinite
+from xagents.collecting.opponents import snapshot_of
 from xagents.evaluation import playing
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import for_run
@@ -36,6 +37,36 @@ def schedule(run: Run, stream: Stream) -> Iterator[Context]:
                 ctx.schedule[name] *= ctx.plateau_factor
             ctx.logs[f'{policy}{slash}{"" if what == "learning_rate" else "stats/"}{what}'] = ctx.schedule[name]
         yield ctx
+
+
+@for_run
+def opponents(run: Run, ctx: Context) -> None:
+    """Update the opponents in games: the present policy, or snapshots of it with `--self-play`."""
+    agent, options, pool = run.agent, run.options, run.agent.opponents
+    assert pool is not None
+    if options.self_play:
+        pool.latest = options.latest
+        if pool.snapshots and ctx.steps - pool.snapshots[-1].name < options.snapshot_frequency:
+            return
+    agent.refresh()
+    size = options.pool if options.self_play else 1
+    pool.add(snapshot_of(agent.acting_policy, agent.statistics, ctx.steps), size)
+
+
+@for_run
+def ratings(run: Run, ctx: Context) -> None:
+    """Rate the present policy and its opponents by the finished games, with `--self-play`."""
+    pool = run.agent.opponents
+    if pool is None or not run.options.self_play:
+        return
+    for episode in ctx.episodes:
+        if episode.opponent is not None:
+            pool.record_game(episode.opponent, 0.5 + 0.5 * float(np.sign(episode.reward)))
+    ctx.logs |= {
+        'elo': pool.rating,
+        'elo/best_opponent': max(pool.ratings.values()),
+        'elo/opponents': len(pool.ratings),
+    }
 
 
 @for_run

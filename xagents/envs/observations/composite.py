@@ -15,7 +15,13 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from xagents.envs.observations.action_masks import mask_size
-from xagents.envs.observations.flat_spaces import channels_last_order, check_parts, flat_bounds, flatten_batch, is_image
+from xagents.envs.observations.flat_spaces import (
+    channels_last_order,
+    check_parts,
+    flat_bounds,
+    flatten_batch,
+    is_image_part,
+)
 from xagents.options.errors import OptionError, did_you_mean, one_line
 from xagents.system.trees import leaf_at, leaf_spaces
 
@@ -85,7 +91,7 @@ class CompositeObservation:
         last = [*critic_only, *([mask_key] if has_mask else [])]
         order = [*(key for key in keys if key not in last), *last]
         leaves = sorted(leaf_spaces(space), key=lambda leaf: order.index(leaf[0][0]))  # a stable sort
-        vector = [leaf for leaf in leaves if flatten or not is_image(leaf[1]) or leaf[0][:1] == (mask_key,)]
+        vector = [leaf for leaf in leaves if flatten or not is_image_part(leaf[1]) or leaf[0][:1] == (mask_key,)]
         pictures = [leaf for leaf in leaves if leaf not in vector]
         self.leaves = [
             (path, spaces.MultiBinary(self.n_mask) if path == (mask_key,) else leaf) for path, leaf in vector

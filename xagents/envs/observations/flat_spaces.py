@@ -95,6 +95,18 @@ def is_image(space: spaces.Space) -> bool:
     return len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
 
 
+def is_image_part(space: spaces.Space) -> bool:
+    """Return whether a part of a Dict or Tuple is an image: bytes, or floats with 1, 3 or 4 channels.
+
+    Small integers of three axes, such as the planes of a board, are no image.
+    """
+    if not (isinstance(space, spaces.Box) and is_image(space)):
+        return False
+    order = channels_last_order(space.shape)
+    channels = space.shape[-1] if order is None else space.shape[0]
+    return space.dtype == np.uint8 or (space.dtype.kind == 'f' and channels in CHANNELS)
+
+
 def channels_last_order(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the order of axes that moves channels to the end, or None if an image has them there."""
     is_first = len(shape) == 3 and shape[0] in CHANNELS and shape[-1] not in CHANNELS

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from xagents.envs.observations.flat_spaces import channels_last_order, is_image
+from xagents.envs.observations.flat_spaces import channels_last_order, is_image, is_image_part
 from xagents.options.errors import OptionError
 
 # luma of red, green and blue (ITU-R BT.601)
@@ -71,14 +72,18 @@ class ProcessImages(gymnasium.Wrapper):
     def __init__(self, env: gymnasium.Env, options: ImageOptions, name: str) -> None:
         super().__init__(env)
         space: Any = env.observation_space
-        self._options, self._is_dict = options, isinstance(space, spaces.Dict)
+        # plain values, which snapshots of environments contain
+        self._n_frames, self._grey, self._size = options.frame_stack, options.grey, options.resize
+        self._is_dict = isinstance(space, spaces.Dict)
         parts = space.spaces if self._is_dict else {'': space}
-        self._images = {key: part for key, part in parts.items() if is_image(part)}
+        self._images = {
+            key: part for key, part in parts.items() if (is_image_part if self._is_dict else is_image)(part)
+        }
         option = next(name for name, value in options._asdict().items() if value != ImageOptions._field_defaults[name])
         if not self._images:
             raise OptionError(option, f'{name} has no images, expected an environment with images; {STACK_HINT}')
-        if options.resize is not None:
-            self._resize = _load_resize()
+        if options.resize is not None and importlib.util.find_spec('cv2') is None:
+            raise OptionError('resize', "needs an extra: pip install '.[atari]'")
         self._stacks: dict[str, np.ndarray] = {}
         shown = {key: self._space(part) if key in self._images else part for key, part in parts.items()}
         self.observation_space = spaces.Dict(shown) if self._is_dict else shown['']
@@ -101,7 +106,7 @@ class ProcessImages(gymnasium.Wrapper):
 
     def _shown(self, key: str, image: Any) -> np.ndarray:
         """Return the stack of frames whose newest one is `image`."""
-        frame, size = self._frame(self._images[key], np.asarray(image)), self._options.frame_stack
+        frame, size = self._frame(self._images[key], np.asarray(image)), self._n_frames
         if size == 1:
             return frame
         if key not in self._stacks:
@@ -115,11 +120,9 @@ class ProcessImages(gymnasium.Wrapper):
         order = channels_last_order(space.shape)
         frame = image.transpose(order) if order is not None else image
         frame = frame[..., None] if frame.ndim == 2 else frame
-        if self._options.resize is not None:
-            height, width = self._options.resize
-            resized = self._resize(np.ascontiguousarray(frame), (width, height))
-            frame = resized.reshape(height, width, frame.shape[-1])
-        if self._options.grey and frame.shape[-1] == 3:
+        if self._size is not None:
+            frame = _resize(frame, *self._size)
+        if self._grey and frame.shape[-1] == 3:
             grey = frame @ GREY_WEIGHTS
             grey = np.rint(grey) if frame.dtype.kind in 'iu' else grey
             frame = grey.astype(frame.dtype)[..., None]
@@ -127,16 +130,15 @@ class ProcessImages(gymnasium.Wrapper):
 
     def _space(self, space: spaces.Box) -> spaces.Box:
         shape = self._frame(space, np.zeros(space.shape, space.dtype)).shape
-        shape = (*shape[:-1], shape[-1] * self._options.frame_stack)
+        shape = (*shape[:-1], shape[-1] * self._n_frames)
         bounds: Any = space.low.min(), space.high.max()
         box: Any = spaces.Box
         return box(*bounds, shape, dtype=space.dtype)
 
 
-def _load_resize() -> Any:
-    """Return a function that resizes an image [H, W, C] to (width, height) by the mean over areas."""
-    try:
-        import cv2
-    except ImportError:
-        raise OptionError('resize', "needs an extra: pip install '.[atari]'") from None
-    return lambda image, size: cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+def _resize(frame: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Return an image [H, W, C] in another size; pixels are means over areas."""
+    import cv2
+
+    resized = cv2.resize(np.ascontiguousarray(frame), (width, height), interpolation=cv2.INTER_AREA)
+    return np.asarray(resized).reshape(height, width, frame.shape[-1])

@@ -29,10 +29,15 @@ _RENDERING = {'mpe2._mpe_utils.simple_env.SimpleEnv': {'screen', 'game_font', 'v
 # PettingZoo's base classes of environments, which do not derive from Gymnasium's.
 _ENVIRONMENTS = {'pettingzoo.utils.env.AECEnv', 'pettingzoo.utils.env.ParallelEnv'}
 
+
+class ConstantPart:
+    """The base class of parts of an environment that a copy of its state does not contain."""
+
+
 _CONSTANTS = (
     *(type, types.ModuleType, np.dtype, np.ufunc, EnvSpec, range, slice, type(...), property),
     *(pathlib.PurePath, logging.Logger, re.Pattern, types.GenericAlias, types.WrapperDescriptorType),
-    *(types.MethodDescriptorType, functools._lru_cache_wrapper),
+    *(types.MethodDescriptorType, functools._lru_cache_wrapper, ConstantPart),
 )
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, np.ufunc)
 
