@@ -407,6 +407,7 @@ class BaseAgent:
         seed: int | None = None,
         envs: Any = None,
         n_envs: int | None = None,
+        opponent: str | None = None,
     ) -> dict[str, float]:
         """Play whole episodes with the current weights in separate environments.
 
@@ -416,6 +417,7 @@ class BaseAgent:
             seed: seed of the episodes; derived from (seed, 'evaluate', steps) when not given.
             envs: environments to play in; needed if the environments of the agent cannot be created again.
             n_envs: number of parallel environments, at most one per episode; 10 when not given.
+            opponent: who plays the other seats of games: `random` legal actions, or the `policy` itself.
 
         Returns:
             mean, std, min and max of the raw episode rewards, and the mean length. If the environment reports success,
@@ -424,7 +426,7 @@ class BaseAgent:
         if not isinstance(episodes, numbers.Integral):
             problem = f'got a {type(episodes).__name__} as episodes, expected a number; envs=… passes environments'
             raise TypeError(f'evaluate: {problem}')
-        return playing.evaluate(self, int(episodes), stochastic, seed, envs, n_envs)
+        return playing.evaluate(self, int(episodes), stochastic, seed, envs, n_envs, opponent=opponent)
 
     def play(self, video_dir: str | None = None, action_idx: int = 0, **options: Any) -> float:
         """Play one episode with the current weights and return its reward.

@@ -171,6 +171,10 @@ class SeatEnv(gymnasium.Env):
         info = self.env.infos.get(self._agent) or {}
         return {MASK_KEY: info[MASK_KEY]} if MASK_KEY in info else {}
 
+    def seen(self) -> Any:
+        """Return the observation of the agent's seat, with the action mask if there is one."""
+        return self._seen_by(self._agent)
+
     def render(self) -> Any:
         """Return a frame."""
         return self.env.render()

@@ -17,6 +17,7 @@ from xagents.collecting.collector import Collector
 from xagents.collecting.policies import Policy
 from xagents.envs.create import as_envs
 from xagents.envs.interface import Envs
+from xagents.evaluation.games import set_opponent, show_game
 from xagents.logs import video
 from xagents.logs.window import Window
 from xagents.options.errors import OptionError
@@ -50,6 +51,7 @@ def evaluate(
     n_envs: int | None = None,
     say: Say = print,
     on_step: OnStep | None = None,
+    opponent: str | None = None,
 ) -> dict[str, float]:
     """Play `episodes` episodes and return their statistics.
 
@@ -65,6 +67,7 @@ def evaluate(
         n_envs: number of parallel environments, by default 10.
         say: function that prints warnings.
         on_step: function that is called after each step with the number of finished episodes; it may raise.
+        opponent: opponent in games (see `set_opponent`).
 
     Returns:
         `mean`, `std`, `min` and `max` of the episode rewards, the mean `length`, the mean rewards of several agents
@@ -81,6 +84,7 @@ def evaluate(
     seed = agent.streams.derive_seed('evaluate', agent.progress.context.steps) if seed is None else seed
     agent.refresh()
     collector = evaluation_collector(agent, as_envs(envs))
+    set_opponent(agent, collector.envs, opponent)
     return evaluate_collector(collector, episodes, seed, stochastic, say, on_step)
 
 
@@ -174,6 +178,7 @@ def play(
     frame_frequency: int = 1,
     stochastic: bool = False,
     seed: int | None = None,
+    opponent: str | None = None,
 ) -> float:
     """Play one episode, and show or record it.
 
@@ -188,6 +193,7 @@ def play(
         frame_frequency: number of frames per saved frame.
         stochastic: whether to sample actions; otherwise the agent acts greedily.
         seed: seed of the episode. The default is derived from (seed, 'evaluate', steps).
+        opponent: opponent in a game (see `set_opponent`). Without pictures, the board is printed after each move.
 
     Returns:
         The sum of the raw rewards of all agents.
@@ -218,7 +224,9 @@ def play(
             sinks.append(stack.enter_context(Window(name, envs.frames_per_second)).show)
         agent.refresh()
         collector, agents = evaluation_collector(agent, envs, policy), envs.agents
-        rewards, steps = play_episode(collector, seed, max_steps, stochastic, sinks, frame_delay)
+        set_opponent(agent, envs, opponent)
+        after = show_game if envs.is_game and not drawn else None
+        rewards, steps = play_episode(collector, seed, max_steps, stochastic, sinks, frame_delay, after)
     reward = float(sum(rewards))
     print(f'Episode reward: {reward:g}, steps: {steps}')
     if agents:
@@ -238,6 +246,7 @@ def play_episode(
     stochastic: bool = False,
     sinks: Sequence[Callable[[np.ndarray], Any]] = (),
     delay: float = 0.0,
+    after: Callable[[Envs], Any] | None = None,
 ) -> tuple[list[float], int]:
     """Play one episode in the single environment of a collector.
 
@@ -248,6 +257,7 @@ def play_episode(
         stochastic: whether to sample actions; otherwise the policy acts greedily.
         sinks: functions that receive every frame, uint8 [H, W, 3], including that of the first observation.
         delay: seconds between two frames.
+        after: function that is called with the environments after the reset and after each step.
 
     Returns:
         The raw reward of each agent, and the number of steps.
@@ -261,6 +271,8 @@ def play_episode(
     rng = np.random.default_rng(seed) if stochastic else None
     collector.reset(seed)
     _show(envs, sinks)
+    if after is not None:
+        after(envs)
     while not is_over and (max_steps is None or steps < max_steps):
         Interruption.check()
         rewards = collector.step_groups(collector.act_groups(rng))
@@ -270,6 +282,8 @@ def play_episode(
             if not envs.agents:
                 totals[ended.env], steps = ended.reward, ended.length
         _show(envs, sinks)
+        if after is not None:
+            after(envs)
         if delay:
             time.sleep(delay)
     return totals.tolist(), steps

@@ -6,7 +6,18 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from xagents.options.declaration import Options, count, dataset_name, file, folder, fraction, named, option, path
+from xagents.options.declaration import (
+    Options,
+    choice,
+    count,
+    dataset_name,
+    file,
+    folder,
+    fraction,
+    named,
+    option,
+    path,
+)
 from xagents.options.rules import Rule, Rules, is_given, needs
 
 # options of `tune` that apply to trials and not to a population
@@ -156,6 +167,11 @@ class PlayOptions(ActOptions):
     frame_frequency: int = count(1, 'number of frames of which one is saved; larger values save fewer')
     action_idx: int = option(0, "index of the policy among the model's outputs", at_least=0)
     max_steps: int | None = count(None, 'steps after which the episode ends; larger values allow longer episodes')
+    opponent: str | None = choice(
+        None,
+        'games: who plays the other seats: random legal actions, the policy itself, or you, in the terminal',
+        choices=('random', 'policy', 'human'),
+    )
 
 
 @dataclasses.dataclass
@@ -166,6 +182,11 @@ class EvaluateOptions(ActOptions):
     follow: str | None = folder('run directory whose new checkpoints are evaluated until the run ends')
     out: str | None = path('.parquet file for --follow (default: evaluations.parquet in the run directory)')
     json: bool = option(False, 'print one JSON object')
+    opponent: str | None = choice(
+        None,
+        'games: who plays the other seats: random legal actions, or the policy itself',
+        choices=('random', 'policy'),
+    )
 
 
 @dataclasses.dataclass
