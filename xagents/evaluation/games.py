@@ -44,12 +44,12 @@ class HumanOpponents(Opponents):
     """A person who types the number of an action.
 
     Args:
-        ask: reads a line; it may raise EOFError.
+        ask: reads a line; it may raise EOFError. The default is `input`.
         say: prints a line.
     """
 
-    def __init__(self, ask: Callable[[str], str] = input, say: Callable[[str], Any] = print) -> None:
-        self._ask, self._say = ask, say
+    def __init__(self, ask: Callable[[str], str] | None = None, say: Callable[[str], Any] = print) -> None:
+        self._ask, self._say = ask or input, say
 
     def choose(self, rng: np.random.Generator) -> int:
         """Return -1."""
