@@ -13,12 +13,12 @@ import numpy as np
 
 from benchmarks import jobs, tables
 from benchmarks.jobs import Log, Part
+from benchmarks.learning.trainings import EPISODES, Case, measure_cases, render_cases
 from benchmarks.venvs import REPOSITORY
 from xagents.replay.hindsight import HindsightBuffer
 from xagents.replay.transitions import ReplayBuffer
 
 PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'numpy', 'gymnasium-robotics', 'mujoco')
-EPISODES = 100
 
 BITS = {
     **{'agent_id': 'dqn', 'env': 'benchmarks.envs.bits:BitFlip-v0', 'n_envs': 8, 'net': [256]},
@@ -32,53 +32,17 @@ REACH = {
     **{'buffer_max_size': 50_000, 'buffer_initial_size': 1000, 'buffer_batch_size': 256, 'train_frequency': 64},
     **{'gradient_steps': 64, 'lr': 1e-3, 'tau': 0.02, 'step_noise_coef': 0.2},
 }
-# for each case the requirement, the settings, and the steps
 BIT_CASES = {
-    'bit flip, 15 bits, without': ('success ≤ 0.1', {**BITS, 'env_kwargs': {'bits': 15}}, 60_000),
-    'bit flip, 15 bits, with': ('success ≥ 0.95', {**BITS, 'env_kwargs': {'bits': 15}, 'her': True}, 60_000),
-    'bit flip, 20 bits, with': ('success ≥ 0.9', {**BITS, 'env_kwargs': {'bits': 20}, 'her': True}, 60_000),
+    'bit flip, 15 bits, without': Case('success ≤ 0.1', {**BITS, 'env_kwargs': {'bits': 15}}, 60_000),
+    'bit flip, 15 bits, with': Case('success ≥ 0.95', {**BITS, 'env_kwargs': {'bits': 15}, 'her': True}, 60_000),
+    'bit flip, 20 bits, with': Case('success ≥ 0.9', {**BITS, 'env_kwargs': {'bits': 20}, 'her': True}, 60_000),
 }
-REACH_CASES = {'FetchReach-v4, with': ('success 1, mean ≥ -2', {**REACH, 'her': True}, 20_000)}
+REACH_CASES = {'FetchReach-v4, with': Case('success 1, mean ≥ -2', {**REACH, 'her': True}, 20_000)}
 
 
-def train(settings: dict[str, Any], steps: int, seed: int) -> dict[str, Any]:
-    """Train with a seed, and evaluate the last weights."""
-    import xagents
-
-    agent = xagents.make(**settings, seed=seed, quiet=True)
-    start = time.perf_counter()
-    agent.fit(max_steps=steps)
-    seconds = time.perf_counter() - start
-    result = agent.evaluate(EPISODES, seed=10_000 + seed)
-    agent.close()
-    return {'seed': seed, 'seconds': seconds, **result}
-
-
-def measure_cases(cases: dict[str, Any], folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Train every case with every seed, one after another in this process."""
-    found = {}
-    for name, (asked, settings, steps) in cases.items():
-        runs = []
-        for seed in options.seeds[: 1 if options.quick else None]:
-            runs.append(train(settings, 2_000 if options.quick else steps, seed))
-            log(f'{name}, seed {seed}: {runs[-1]}')
-        found[name] = {'asked': asked, 'steps': steps, 'runs': runs}
-    return found
-
-
-def render_cases(found: dict[str, Any]) -> str:
-    """Return the table of success rates and mean rewards of the seeds."""
-    rows = []
-    for name, case in found.items():
-        runs = case['runs']
-        success, mean = (', '.join(f'{run[key]:.2f}' for run in runs) for key in ('success', 'mean'))
-        seconds = statistics.median(run['seconds'] for run in runs)
-        rows.append([name, tables.number(case['steps']), success, mean, case['asked'], f'{seconds:.0f}'])
-    below = (
-        f'One number for each seed: {EPISODES} greedy episodes with the last weights. Seconds: median of a training.'
-    )
-    return tables.markdown(['', 'steps', 'success', 'mean reward', 'asked', 'seconds'], rows, below)
-
+COLUMNS = {'success': 'success', 'mean': 'mean reward'}
+BELOW = f'One number for each seed: {EPISODES} greedy episodes with the last weights. Seconds: median of a training.'
+render_trainings = functools.partial(render_cases, COLUMNS, BELOW)
 
 # ------------------------------------------------------------------------------------------------------------ sampling
 
@@ -162,8 +126,8 @@ def render_draws(found: dict[str, Any]) -> str:
 
 
 PARTS = {
-    'bits': Part('Bit flip: DQN', functools.partial(measure_cases, BIT_CASES), render_cases, ('seeds',)),
-    'reach': Part('FetchReach: TD3', functools.partial(measure_cases, REACH_CASES), render_cases, ('seeds',)),
+    'bits': Part('Bit flip: DQN', functools.partial(measure_cases, BIT_CASES), render_trainings, ('seeds',)),
+    'reach': Part('FetchReach: TD3', functools.partial(measure_cases, REACH_CASES), render_trainings, ('seeds',)),
     'draws': Part('Cost of sampling', measure_draws, render_draws),
 }
 

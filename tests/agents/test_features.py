@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 
 import numpy as np
 import pytest
 
 import xagents
 from tests.agents.contract import CASES, assert_same, everything
+from tests.agents.features import FEATURES
 from tests.export.policies import FORMATS, exported
 from tests.runs.folders import assert_same_run, stopped_in_the_middle
 from xagents.export.policy import inputs_of, policy_outputs
@@ -25,84 +25,6 @@ def _without_compilation(request):
     """Run updates as they stand, except with convolutions, whose last bits then depend on threads."""
     if not request.getfixturevalue('feature').has_images:
         request.getfixturevalue('eager')
-
-
-@dataclasses.dataclass(frozen=True)
-class Feature:
-    """A feature, the environment that has it, and the agents that support it.
-
-    Args:
-        env: id of the environment, or of one environment for each agent that needs another one.
-        agents: ids of the agents.
-        env_kwargs: arguments of the environment.
-        options: options of the agents.
-        recorder: agent that records the data set for agents that learn from one.
-        has_images: whether networks have convolutions.
-    """
-
-    env: str
-    agents: tuple[str, ...]
-    env_kwargs: dict = dataclasses.field(default_factory=dict)
-    options: dict = dataclasses.field(default_factory=dict)
-    recorder: str = 'ppo'
-    has_images: bool = False
-
-    def make(self, agent_id, **options):
-        """Make a small agent."""
-        case = CASES[agent_id]
-        known = {'env': self.env, 'env_kwargs': self.env_kwargs}
-        source = {'n_envs': 3}
-        if case.offline:
-            source = {'dataset': self.record(), 'eval_frequency': 1000}
-        defaults = {'net': [8], 'seed': 1, 'quiet': True, 'opt_epsilon': 1e-3, **case.options}
-        return xagents.make(agent_id, **{**known, **source, **defaults, **self.options, **options})
-
-    def record(self):
-        """Record a data set from the environment and return its name."""
-        pytest.importorskip('minari')
-        name = f'{self.env.rpartition(":")[2].lower().replace("-v0", "")}-{len(str(self.env_kwargs))}-v0'
-        if name not in RECORDED:
-            RECORDED.add(name)
-            options = {'net': [8], 'seed': 1, **self.options}
-            agent = xagents.make(self.recorder, self.env, env_kwargs=self.env_kwargs, **options)
-            xagents.record(agent, name, episodes=10, random_actions=0.5, seed=1, say=lambda line: None)
-        return name
-
-
-RECORDED: set[str] = set()
-MASKED = 'tests.masked_problems:TwoLegal-v0'
-MIXED = 'tests.mixed_problems:Mixed-v0'
-PICTURES = 'tests.picture_problems:TwoClues-v0'
-HIDDEN = 'tests.privileged_problems:HiddenBonus-v0'
-CRITIC_ONLY = {'critic_only': ['bonus']}
-FEATURES = {
-    'masks': Feature(
-        MASKED, ('a2c', 'acer', 'bc', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'), {'n': 5}, recorder='dqn'
-    ),
-    'critic-only': Feature(
-        HIDDEN,
-        ('a2c', 'bc', 'crossq', 'ddpg', 'iql', 'ppo', 'sac', 'td3', 'td3-bc', 'tqc', 'trpo'),
-        options=CRITIC_ONLY,
-    ),
-    'critic-only, discrete': Feature(HIDDEN, ('acer', 'sac'), {'discrete': True}, CRITIC_ONLY),
-    'images beside vectors': Feature(
-        PICTURES,
-        ('a2c', 'acer', 'bc', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'),
-        {'mask': True},
-        {'net': None, 'frame_stack': 2, 'normalize_obs': True},
-        recorder='dqn',
-        has_images=True,
-    ),
-    'images beside vectors, continuous': Feature(
-        PICTURES,
-        ('crossq', 'ddpg', 'iql', 'sac', 'td3', 'td3-bc', 'tqc'),
-        {'continuous': True},
-        {'net': None, 'frame_stack': 2},
-        recorder='td3',
-        has_images=True,
-    ),
-    'mixed actions': Feature(MIXED, ('a2c', 'bc', 'ppo', 'trpo'), {'nesting': 'nested'}),
-}
 
 
 def every(*without):

@@ -15,7 +15,7 @@ from tests.benchmarks.common import MACHINE, markers
 @pytest.mark.parametrize(
     'module',
     [
-        'speed.run', 'speed.replay', 'speed.evaluations', 'learning.run', 'learning.hindsight', 'learning.pretrained',
+        'speed.run', 'speed.replay', 'speed.evaluations', 'learning.run', 'learning.hindsight', 'learning.spaces', 'learning.pretrained',
         'offline.run', 'teams.run', 'tuning.run', 'tuning.populations', 'reliability.run', 'explorers.run',
     ],
 )  # fmt: skip
