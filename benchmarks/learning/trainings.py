@@ -119,6 +119,7 @@ def draw(path: Path, panels: Sequence[tuple[str, str, dict[str, Any]]], key: str
             means = [statistics.mean(point[key] for point in points) for points in zip(*curves, strict=True)]
             axes.plot(steps, means, color=f'C{i}', label=name)
         axes.set(title=title, xlabel='steps', ylabel=label)
+        axes.xaxis.set_major_formatter(lambda step, place: f'{step / 1000:g}k')
         axes.grid(alpha=0.3)
         axes.legend(fontsize='small')
     # low resolution for a small file

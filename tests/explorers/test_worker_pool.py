@@ -66,7 +66,7 @@ def fragment(number=1, **others):
     arrays = rollout()
     arrays['valid'][:] = True
     seconds = {'env': 0.1, 'act': 0.1, 'busy': 0.2}
-    header = {'number': number, 'episodes': [[1.0, 2, None, 0, 1, 0.1, None]], 'seconds': seconds, 'uncopied': ''}
+    header = {'number': number, 'episodes': [[1.0, 2, None, 0, 1, 0.1, None, None]], 'seconds': seconds, 'uncopied': ''}
     arrays |= others.pop('arrays', {})
     return {**header, **others}, arrays
 

@@ -44,6 +44,10 @@ class FitKeywords(TypedDict, total=False):
     log_frequency: int | None
     display_precision: int
     quiet: bool
+    self_play: bool
+    snapshot_frequency: int
+    pool: int
+    latest: float
     stages: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 
 
@@ -62,7 +66,10 @@ class MakeKeywords(RunKeywords, total=False):
     max_episode_steps: int | None
     env_kwargs: Mapping[str, Any] | None
     vector: Literal['auto', 'sync', 'async', 'envpool']
-    frame_stack: int
+    frame_stack: int | None
+    frame_skip: int | None
+    grey: bool
+    resize: int | Sequence[int] | None
     clip_rewards: bool
     episodic_life: bool
     fire_reset: bool
@@ -216,7 +223,10 @@ class TuneKeywords(TypedDict, total=False):
     max_episode_steps: int | None
     env_kwargs: Mapping[str, Any] | None
     vector: Literal['auto', 'sync', 'async', 'envpool'] | Sequence[str]
-    frame_stack: int | Sequence[int]
+    frame_stack: int | Sequence[int] | None
+    frame_skip: int | None
+    grey: bool
+    resize: int | Sequence[int] | None
     clip_rewards: bool
     episodic_life: bool
     fire_reset: bool
