@@ -1,4 +1,4 @@
-"""Opponents whose strength is known: a perfect player of tic-tac-toe, and one of connect four that looks two moves ahead."""
+"""Opponents of known strength: a perfect player of tic-tac-toe, and one of connect four that looks two moves ahead."""
 
 from __future__ import annotations
 

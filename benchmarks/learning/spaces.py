@@ -1,4 +1,4 @@
-"""Train on masks, mixed actions, images with vectors, critic-only parts and games: `python -m benchmarks.learning.spaces`."""
+"""Train on masks, mixed actions, images with vectors and games: `python -m benchmarks.learning.spaces`."""
 
 import argparse
 import functools

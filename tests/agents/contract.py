@@ -398,7 +398,7 @@ _CASES = (
             Refusal('--epsilon-end 1.5', '--epsilon-end: got 1.5, expected a number at least 0 and at most 1'),
             Refusal('--sde', '--sde: is no option of xagents train dqn'),
         ),
-        deployed=(NESTED, spaces.Discrete(3, start=-5), {'dueling': True}),
+        deployed=(NESTED, spaces.Discrete(3, start=-5), {'dueling': True, 'flatten': True}),
     ),
     Case(
         'iql',
@@ -440,7 +440,7 @@ _CASES = (
                 late=True,
             ),
         ),
-        deployed=(NESTED, spaces.Discrete(3, start=-5), {}),
+        deployed=(NESTED, spaces.Discrete(3, start=-5), {'flatten': True}),
     ),
     Case(
         'rainbow',
@@ -466,7 +466,7 @@ _CASES = (
             Refusal('--distribution categorical --value-min 20', '--value-min: got 20, expected less than the 10 of'),
             Refusal('--huber', '--huber: cannot be used with --distribution quantile'),
         ),
-        deployed=(NESTED, spaces.Discrete(3, start=-5), {'distribution': 'categorical', 'n_atoms': 5}),
+        deployed=(NESTED, spaces.Discrete(3, start=-5), {'distribution': 'categorical', 'n_atoms': 5, 'flatten': True}),
     ),
     Case(
         'sac',
@@ -482,7 +482,7 @@ _CASES = (
             Refusal('--entropy-coef 0.1 --target-entropy -1', '--target-entropy: got -1 with a fixed temperature'),
             Refusal('--checkpoints a.tf b.tf', '--checkpoints: got 2 paths, expected 3: actor, critic 1'),
         ),
-        deployed=(NESTED, spaces.Box(-1, 3, (2, 2), np.float32), {}),
+        deployed=(NESTED, spaces.Box(-1, 3, (2, 2), np.float32), {'flatten': True}),
     ),
     Case(
         'tqc',
@@ -532,7 +532,7 @@ _CASES = (
         runs_like='td3',
         steps=24,
         refusals=(*BUFFER, DATA_BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, expected a number at least 0')),
-        deployed=(NESTED, spaces.Box(-1, 3, (2,), np.float64), {}),
+        deployed=(NESTED, spaces.Box(-1, 3, (2,), np.float64), {'flatten': True}),
     ),
     Case(
         'trpo',

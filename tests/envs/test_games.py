@@ -191,7 +191,7 @@ def test_ratings_are_logged_and_drawn(tmp_path, folder):
 
     metrics = pd.read_parquet('nim/metrics.parquet')
     assert metrics['elo'].notna().all() and metrics['elo/opponents'].iloc[-1] > 5
-    code, _, stderr = execute('plot', '--run-dir', 'nim', '--metric', 'elo', '--out', 'elo.png')
+    code, _, stderr = execute('plot', '--run-dir', 'nim', '--column', 'elo', '--out', 'elo.png')
     assert (code, stderr) == (0, '') and (tmp_path / 'elo.png').exists()
 
 

@@ -165,11 +165,6 @@ def test_a_video_is_of_the_environment():
         ('pettingzoo:', {}, 'no environment pettingzoo:'),
         ('pettingzoo:mpe2', {}, 'mpe2 has no parallel_env, expected mpe2.*_v. or another'),
         ('pettingzoo:mpe2.simple_sprad_v3', {}, r'did you mean simple_spread_v3\?'),
-        (
-            'pettingzoo:classic.tictactoe_v3',
-            {},
-            'its agents take turns, expected an environment in which all agents act',
-        ),
         (f'{HERE}:Late', {}, 'starts an episode without w, expected all agents'),
         (f'{HERE}:Late', {'vector': 'async'}, 'starts an episode without w, expected all agents'),
         (f'{HERE}:Alone', {'agent_index': True}, 'agent_index: .* has one agent, expected an environment with several'),

@@ -38,7 +38,7 @@ def small_convolutions(folder):
 
 def test_bytes_within_a_vector_are_encoded_to_the_same_bits():
     space = spaces.Dict({'camera': spaces.Box(0, 255, (16, 16), np.uint8), 'speed': VECTOR})
-    agent = agent_of('a2c', space)
+    agent = agent_of('a2c', space, flatten=True)
     batch = {
         'camera': np.arange(512, dtype=np.uint8).reshape(2, 16, 16),
         'speed': np.zeros((2, *VECTOR.shape), np.float32),
@@ -183,7 +183,7 @@ def test_what_is_compared_on_comes_from_the_environment_and_leaves_the_agent_as_
 
 
 def test_who_receives_a_policy_is_told_what_to_feed(tmp_path):
-    agent = agent_of('ppo', NESTED, BOUNDS, normalize_obs=True)
+    agent = agent_of('ppo', NESTED, BOUNDS, normalize_obs=True, flatten=True)
     export(agent, 'savedmodel', tmp_path / 'policy', observations=sample(agent))
     told = json.loads((tmp_path / 'policy' / 'policy.json').read_text())
     assert (told['format'], told['file'], told['agent'], told['normalized']) == ('savedmodel', '.', 'ppo', True)

@@ -80,6 +80,9 @@ OF_GROUPS = [
     (RunOptions, {'dataset': 'd', 'explorers': 2}, 'explorers: got 2 with --dataset, which replaces collecting'),
     (RunOptions, {'dataset': 'd', 'max_lag': 2}, 'max_lag: got 2 with --dataset, which replaces collecting'),
     (RunOptions, {'dataset': 'd', 'cluster': 'ray'}, 'cluster: got ray with --dataset, which replaces collecting'),
+    (RunOptions, {'snapshot_frequency': 9}, 'snapshot_frequency: got 9, which requires --self-play'),
+    (RunOptions, {'pool': 9}, 'pool: got 9, which requires --self-play'),
+    (RunOptions, {'latest': 0.1}, 'latest: got 0.1, which requires --self-play'),
     (RunOptions, {'max_lag': 2}, 'max_lag: got 2, which requires --explorers'),
     (RunOptions, {'max_lag': 2, 'explorers': 2, 'overlap': True}, 'max_lag: got 2 with --overlap, expected one of the'),
     (RunOptions, {'cluster_key': 'k'}, 'cluster_key: got k, which requires --cluster'),
@@ -152,6 +155,17 @@ OF_RUNS = [
     ('team', {'record_dataset': 'd'}, 'record_dataset: got d, but several policies learn here'),
     ('team', {'checkpoints': ['a', 'b']}, 'checkpoints: got a b, but several policies learn here'),
     ('team', {'eval_async': True, 'eval_frequency': 5}, 'eval_async: got true, but several policies learn here'),
+    (
+        'ppo',
+        {'self_play': True},
+        'self_play: got true, but CartPole-v1 is no game; expected an environment of PettingZoo',
+    ),
+    (
+        'game',
+        {'overlap': True},
+        'overlap: cannot be used with pettingzoo:tests.game_problems:Nim, a game: its opponents',
+    ),
+    ('game', {'explorers': 1, 'max_lag': 1}, 'max_lag: cannot be used with pettingzoo:tests.game_problems:Nim, a game'),
     ('ppo', {'explorers': 3}, 'explorers: got 3, expected at most the 2 of --n-envs'),
     (
         'vector',
@@ -232,6 +246,7 @@ def agents():
         **{agent_id: lambda agent_id=agent_id: make(agent_id) for agent_id in ('bc', 'ppo', 'a2c')},
         'team': lambda: xagents.team(Walks, n_envs=2, net=[4], **policies),
         'vector': lambda: make('ppo', n_envs=8, vector='auto'),
+        'game': lambda: make('ppo', 'pettingzoo:tests.game_problems:Nim'),
         'three': lambda: make('ppo', n_envs=3),
         'object': lambda: xagents.make('ppo', _unknown(gymnasium.make('CartPole-v1')), net=[4]),
     }

@@ -53,7 +53,9 @@ class EnvironmentOptions(Options):
     )
     grey: bool = option(False, 'make image observations grey')
     resize: list[int] | None = count(
-        None, 'height and width of image observations, or one number for both', metavar='PIXELS'
+        None,
+        'height and width of image observations, or one number for both; larger images show more and take longer',
+        metavar='PIXELS',
     )
     clip_rewards: bool = option(True, 'Atari: learn from the signs of rewards')
     episodic_life: bool = option(True, 'Atari: a lost life ends an episode during training')
