@@ -363,7 +363,7 @@ def test_an_info_without_its_mask_is_an_error_within_an_episode():
     env.state = lambda: (state()[0], {}) if next(calls) == 4 else state()
     with as_envs(env) as envs:
         envs.reset(1)
-        with pytest.raises(ValueError, match=r'got an info with an action_mask of shape \[0\], expected \[4\]'):
+        with pytest.raises(ValueError, match=r'gives an info without action_mask, expected one in each info'):
             for _ in range(4):
                 legal = env.legal[0][0]
                 envs.step(np.array([legal]))
@@ -380,3 +380,55 @@ def test_agents_learn_the_better_of_two_legal_actions(agent_id):
     with contextlib.closing(make(agent_id, {'n': 10}, **options)) as agent:
         agent.fit(max_steps=8000, final_episodes=0)
         assert agent.evaluate(episodes=20)['mean'] > 9
+
+
+class InfoMasks(gymnasium.Env):
+    """Gives the mask that it is made with in each info."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+
+    def __init__(self, mask, actions):
+        self.mask, self.action_space = mask, actions
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {'action_mask': self.mask}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {'action_mask': self.mask}
+
+
+@pytest.mark.parametrize(
+    'mask', [np.array([0.5, 0, 1]), np.array([1.0, 0, 1]), np.array([2, 0, 1]), np.ones((1, 3), int), 'legal']
+)
+def test_masks_of_infos_are_vectors_of_0_and_1(mask):
+    with pytest.raises(OptionError, match=r'^env: InfoMasks gives an info with action_mask=.*; expected a vector') as e:
+        create_envs(lambda: InfoMasks(mask, gymnasium.spaces.Discrete(3)), 1)
+    assert '\n' not in str(e.value)
+
+
+def test_an_info_may_have_a_tuple_of_masks():
+    mask = (np.array([1, 0], np.int8), np.array([0, 1, 0], np.int8))
+    with create_envs(lambda: InfoMasks(mask, gymnasium.spaces.MultiDiscrete([2, 3])), 2) as envs:
+        assert envs.n_mask == 5 and envs.reset(0)[0, -5:].tolist() == [1, 0, 0, 1, 0]
+
+
+def test_repeated_actions_are_refused_with_masks():
+    with pytest.raises(OptionError, match=r'^frame_skip: got 2, but .* has action masks, which a repeated action may'):
+        create_envs('tests.masked_problems:TwoLegal-v0', 2, frame_skip=2)
+
+
+def test_policies_refuse_masks_without_a_legal_action(tmp_path):
+    agent = xagents.make('ppo', 'tests.masked_problems:TwoLegal-v0', env_kwargs={'n': 4}, net=[8], n_envs=2, seed=1)
+    agent.save(tmp_path / 'run')
+    for act in (agent.act, xagents.policy(tmp_path / 'run')):
+        assert act({'bit': np.ones(1, np.float32), 'action_mask': np.array([0, 0, 1, 0], np.int8)}) == 2
+        for mask, problem in [
+            (np.zeros(4, np.int8), 'got an action mask of 0, expected at least one legal action'),
+            (np.array([0, -1, 0, 0], np.int8), 'other values than 0 and 1'),
+            (np.array([0, 0.5, 0, 0]), 'other values than 0 and 1'),
+            (np.ones(3, np.int8), r"observation\['action_mask'\] has the shape \[3\], expected \[4\]"),
+        ]:
+            with pytest.raises(ValueError, match=problem):
+                act({'bit': np.ones(1, np.float32), 'action_mask': mask})
+    agent.close()

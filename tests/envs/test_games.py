@@ -206,6 +206,28 @@ def test_ppo_learns_to_win_nim():
         assert agent.evaluate(episodes=20, opponent='policy')['length'] > 0
 
 
+def test_evaluations_leave_the_opponents_of_games_as_they_were():
+    with contextlib.closing(xagents.make('ppo', NIM, **SMALL)) as agent, agent.envs.recreate(2) as envs:
+        taking = Takes(1)
+        envs.set_opponents(taking)
+        for opponent in (None, 'random', 'policy'):
+            agent.evaluate(episodes=4, envs=envs, opponent=opponent)
+            assert all(game.opponents is taking for game in envs.seat_envs)
+        with pytest.raises(OptionError, match=r'^opponent: got polcy, expected random, policy, human \(did you mean p'):
+            agent.evaluate(episodes=4, envs=envs, opponent='polcy')
+        with pytest.raises(OptionError, match='CartPole-v1 is no game'), create_envs('CartPole-v1', 1) as other:
+            agent.evaluate(episodes=4, envs=other, opponent='random')
+
+
+def test_random_opponents_are_others_than_those_of_the_games():
+    with contextlib.closing(xagents.make('ppo', NIM, **SMALL)) as agent, agent.envs.recreate(2) as envs:
+        envs.set_opponents(Takes(1))
+        for game in envs.seat_envs:
+            game.fixed_seat = 0
+        own, drawn = (agent.evaluate(episodes=60, envs=envs, seed=3, opponent=one) for one in (None, 'random'))
+        assert own['length'] != drawn['length']
+
+
 # ------------------------------------------------------------------------------------------------------------ terminal
 
 
@@ -214,6 +236,7 @@ def test_boards_have_the_numbers_of_actions():
     board[0, 1, 0] = board[1, 2, 1] = 1
     fields = {'observation': board, 'action_mask': np.ones(6, np.int8)}
     assert board_text(fields) == '0 X 2\n3 4 O'
+    assert board_text(fields, 'X: you') == '0 X 2\n3 4 O\nX: you'
     assert board_text({'observation': board, 'action_mask': np.ones(3, np.int8)}) == '0 1 2\n. X .\n. . O'
     assert board_text(np.array([1, 0])) == '[1 0]'
 
@@ -254,6 +277,11 @@ def test_a_person_can_end_the_game():
         (f'--env {NIM} --self-play --latest 1.5', '--latest: got 1.5, expected a number at least 0 and at most 1'),
         (f'--env {NIM} --overlap', f'--overlap: cannot be used with {NIM}, a game: its opponents change between'),
         (f'--env {NIM} --agent-index', f'--agent-index: {NIM} is a game, whose agents take turns, expected none: one'),
+        (f'--env {NIM} --frame-skip 2', f'--frame-skip: {NIM} is a game: it would change observations or moves, which'),
+        (
+            f'--env {NIM} --wrapper gymnasium.wrappers:FlattenObservation',
+            f'--wrapper: got FlattenObservation, but {NIM} is a game: it may change observations, which its opponents',
+        ),
         (f'--env {NIM} --vector async', f'--vector: got a vector of processes for {NIM}, a game, expected sync or'),
         (
             f'--env {NIM} --env-kwargs unequal=true',

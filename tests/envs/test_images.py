@@ -12,6 +12,7 @@ from tests.commands import execute
 from xagents.envs.create import create_envs
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.maker import load_wrappers
+from xagents.envs.observations.images import ImageOptions, ProcessImages
 from xagents.options.errors import OptionError
 from xagents.replay.transitions import ReplayBuffer
 
@@ -193,3 +194,35 @@ def test_dqn_learns_from_stacks_of_coloured_frames(tmp_path):
         agent.fit(max_steps=60, run_dir=str(tmp_path / 'run'), final_episodes=0)
         assert agent.context.updates > 0 and agent.buffer.ring.arrays['observations'].shape[2:] == (12, 12, 3)
         assert agent.buffer_bytes() >= agent.buffer.ring.arrays['observations'].nbytes
+
+
+class Nested(gymnasium.Env):
+    """Shows an image within a Dict within a Tuple."""
+
+    observation_space = spaces.Tuple(
+        (spaces.Dict(eye=spaces.Box(0, 255, (6, 8, 3), np.uint8), size=spaces.Discrete(3)), spaces.Box(0, 1, (1,)))
+    )
+    action_space = spaces.Discrete(2)
+
+    def shown(self):
+        self.frame = self.np_random.integers(0, 256, (6, 8, 3), np.uint8)
+        return ({'eye': self.frame, 'size': 1}, np.zeros(1, np.float32))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.shown(), {}
+
+    def step(self, action):
+        return self.shown(), 0.0, False, False, {}
+
+
+def test_images_in_nested_parts_are_stacked():
+    env = ProcessImages(Nested(), ImageOptions(frame_stack=2), 'nested')
+    assert env.observation_space[0]['eye'].shape == (6, 8, 6)
+    (first, _), _ = env.reset(seed=1)
+    before = env.unwrapped.frame
+    seen = env.step(0)[0]
+    np.testing.assert_array_equal(seen[0]['eye'], np.concatenate([before, env.unwrapped.frame], -1))
+    assert env.observation_space.contains(seen) and first['eye'].shape == (6, 8, 6)
+    with create_envs(Nested, 2, frame_stack=2) as envs:
+        assert envs.encoder.images[0].shape == (6, 8, 6)

@@ -31,6 +31,7 @@ from xagents.collecting.rollouts import ColumnSpecs, Rollout
 from xagents.collecting.statistics import Statistics
 from xagents.envs.create import as_envs
 from xagents.envs.interface import Envs
+from xagents.envs.observations.action_masks import check_masks
 from xagents.envs.spaces import ActionDecoder
 from xagents.evaluation import playing
 from xagents.logs.console import format_number
@@ -363,6 +364,9 @@ class BaseAgent:
         Returns:
             [N, …] in the shape and dtype of the environment's action space; one action for one observation. For a Dict
             or Tuple of actions, a dict or tuple of arrays.
+
+        Raises:
+            ValueError: if observations do not fit, or a mask has no legal action.
         """
         self.refresh()
         policy, space = self.acting_policy if policy is None else policy, self.envs.encoder.raw_space
@@ -372,6 +376,8 @@ class BaseAgent:
         encoder = self.envs.encoder
         single = encoder.is_single(observations)
         encoded = encoder(encoder.as_batch(observations) if single else observations)
+        if encoder.n_mask:
+            check_masks(encoder.masks(encoded), self.envs.action_space)
         noise = None if greedy else policy.draw_noise(self.rng('sample'), (len(encoded),))
         actions = self.collector.group.decode(policy(self.statistics.prepare(encoded), noise)['actions'])
         return map_tree(lambda leaf: np.array(leaf)[0] if single else np.array(leaf), actions)

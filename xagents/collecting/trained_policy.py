@@ -18,6 +18,7 @@ from xagents.collecting.policy_files import FORMAT, PolicyData, damaged_policy, 
 from xagents.collecting.statistics import Statistics
 from xagents.envs.interface import Envs
 from xagents.envs.normalisation import ObservationNormalizer
+from xagents.envs.observations.action_masks import check_masks
 from xagents.envs.space_serialization import space_from_dict, space_to_dict
 from xagents.envs.spaces import ActionDecoder, Encoding, ObservationEncoder, describe_space
 from xagents.networks.numpy_inference import NumpyNetwork
@@ -161,7 +162,7 @@ class TrainedPolicy:
             [N, …] in the shape and dtype of the action space; one action for the observation of one environment.
 
         Raises:
-            ValueError: if the observations do not fit the observation space.
+            ValueError: if the observations do not fit the observation space, or a mask has no legal action.
         """
         try:
             single = self.encoder.is_single(observations)
@@ -170,6 +171,8 @@ class TrainedPolicy:
             got = np.shape(observations) if isinstance(observations, np.ndarray) else type(observations).__name__
             expected = f'{describe_space(self.spaces.observations)}, or N of it ({error})'
             raise ValueError(f'observations: got {got}, expected {expected}') from error
+        if self.encoder.n_mask:
+            check_masks(self.encoder.masks(encoded), self.spaces.actions)
         noise = self.acting_policy.draw_noise(self._rng, (len(encoded),)) if stochastic else None
         actions = self._decode(self.acting_policy(self.statistics.prepare(encoded), noise)['actions'])
         return map_tree(lambda leaf: np.array(leaf)[0] if single else np.array(leaf), actions)

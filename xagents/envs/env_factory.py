@@ -141,6 +141,10 @@ class EnvFactory:
         stack = 1 if maker.atari and maker.wrappers else stack  # a user's wrapper may change the stack
         about: dict[str, Any] = {'spec': maker.spec, 'frame_stack': stack, 'atari': maker.atari is not None}
         envs = Envs(made, id=maker.name, has_reports=has_reports, factory=self, encoding=maker.encoding, **about)
+        if envs.n_mask and maker.frame_skip > 1:
+            with envs:
+                got = f'got {maker.frame_skip}, but {envs.id} has action masks'
+                raise OptionError('frame_skip', f'{got}, which a repeated action may break; expected 1')
         self._check_mask_key(envs)
         return envs
 

@@ -7,6 +7,7 @@ to game, so one policy learns all seats.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -47,7 +48,7 @@ class RandomOpponents(Opponents):
     """
 
     def __init__(self, space: spaces.Space, mask_key: str | None = MASK_KEY) -> None:
-        self._space, self._mask_key = space, mask_key
+        self._space, self._mask_key = copy.deepcopy(space), mask_key
 
     def choose(self, rng: np.random.Generator) -> int:
         """Return -1."""
@@ -171,9 +172,9 @@ class SeatEnv(gymnasium.Env):
         info = self.env.infos.get(self._agent) or {}
         return {MASK_KEY: info[MASK_KEY]} if MASK_KEY in info else {}
 
-    def seen(self) -> Any:
-        """Return the observation of the agent's seat, with the action mask if there is one."""
-        return self._seen_by(self._agent)
+    def seen(self, seat: int | None = None) -> Any:
+        """Return the observation of a seat, by default the agent's, with the action mask if there is one."""
+        return self._seen_by(self._agent if seat is None else self.agents[seat])
 
     def render(self) -> Any:
         """Return a frame."""

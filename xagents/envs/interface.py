@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from xagents.envs.games import SEATS, Opponents, SeatEnv
 from xagents.envs.goals import GoalFunctions
 from xagents.envs.multi_agent import AGENT_SET, TEAM_REWARD, AgentRows, AgentSet
-from xagents.envs.observations.action_masks import NoLegalActionError, mask_problem
+from xagents.envs.observations.action_masks import NoLegalActionError, has_no_legal_action, mask_ends, mask_problem
 from xagents.envs.observations.composite import VECTOR, vector_of
 from xagents.envs.snapshots.read import MissingStateError, restore_snapshot
 from xagents.envs.snapshots.write import Snapshot, SnapshotError, take_snapshot
@@ -236,8 +236,7 @@ class Envs(Copyable):
         self._seeds: np.random.SeedSequence | None = None
         self._encode = None if self.encoder.identity else self.encoder
         self._n_steps, self._returns_raw = 0, False
-        nvec: Any = self.action_space.nvec.ravel() if isinstance(self.action_space, spaces.MultiDiscrete) else []
-        self._mask_ends = np.cumsum(nvec, dtype=np.int64)[:-1]
+        self._mask_ends = mask_ends(self.action_space)
         if self.agents and isinstance(self.action_space, spaces.Dict | spaces.Tuple):
             got = f'{id} has several agents with actions of {one_line(self.action_space)}'
             raise OptionError('env', f'{got}, expected Discrete, MultiDiscrete, MultiBinary or Box ones')
@@ -368,14 +367,17 @@ class Envs(Copyable):
 
         Raises:
             NoLegalActionError: if there is none.
+            ValueError: if a mask has other values than 0 and 1.
         """
         if self._returns_raw:
             return observations
         encoded = observations if self._encode is None else self._encode(observations)
         if self.n_mask:
-            vectors = vector_of(encoded, self.encoder.n_floats)
-            choices = np.split(vectors[:, -self.n_mask :], self._mask_ends, 1)
-            illegal = self.valid & ~np.all([part.any(1) for part in choices], 0)
+            masks = vector_of(encoded, self.encoder.n_floats)[:, -self.n_mask :]
+            if not np.array_equal(masks, masks.astype(bool)):
+                got = f'{self.id} has an action mask with other values than 0 and 1'
+                raise ValueError(f'{got} after step {self._n_steps}')
+            illegal = self.valid & has_no_legal_action(masks, self._mask_ends)
             if illegal.any():
                 raise NoLegalActionError(self.id, int(np.flatnonzero(illegal)[0]), self._n_steps)
         return encoded

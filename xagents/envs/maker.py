@@ -90,12 +90,12 @@ class EnvMaker:
         if isinstance(env, ParallelEnvAdapter):
             if self.atari:
                 raise OptionError('preprocess', f'{self.name} is not an Atari game, expected an Atari game')
-            changed = {'frame_skip': self.frame_skip > 1, **dict(zip(self.images._fields, self.images, strict=True))}
-            defaults = {'frame_skip': False, **ImageOptions._field_defaults}
-            if option := next((name for name, value in changed.items() if value != defaults[name]), None):
+            if option := self._image_option:
                 expected = 'expected a wrapper of PettingZoo or SuperSuit, as --wrapper module:function'
                 raise OptionError(option, f'{self.name} has several agents, {expected}')
             return env
+        if isinstance(env, SeatEnv):
+            self._check_game()
         if self.agent_index or not self.equal_spaces:
             if isinstance(env, SeatEnv):
                 option, expected = (
@@ -117,6 +117,25 @@ class EnvMaker:
             return EpisodeReport(env)
         env = ProcessImages(env, self.images, self.name) if self.images != ImageOptions() else env
         return EpisodeReport(with_info_mask(env, self.encoding.mask_key))
+
+    @property
+    def _image_option(self) -> str | None:
+        """The first option that changes images or repeats actions; None without one."""
+        changed = {'frame_skip': self.frame_skip > 1, **dict(zip(self.images._fields, self.images, strict=True))}
+        defaults = {'frame_skip': False, **ImageOptions._field_defaults}
+        return next((name for name, value in changed.items() if value != defaults[name]), None)
+
+    def _check_game(self) -> None:
+        """Check that no option changes what only one seat of a game sees or does."""
+        unseen = 'which its opponents would not see'
+        if option := self._image_option:
+            raise OptionError(option, f'{self.name} is a game: it would change observations or moves, {unseen}')
+        for wrapper in self.wrappers:
+            function = wrapper.func if isinstance(wrapper, functools.partial) else wrapper
+            if not (isinstance(function, type) and issubclass(function, gymnasium.RewardWrapper)):
+                got = f'got {getattr(function, "__name__", function)}, but {self.name} is a game'
+                expected = 'expected a gymnasium.RewardWrapper'
+                raise OptionError('wrapper', f'{got}: it may change observations, {unseen}; {expected}')
 
     def _make_env(self, kwargs: dict[str, Any]) -> gymnasium.Env:
         """Make the environment without wrappers, but with its time limit unless the Atari preprocessing applies it."""
@@ -371,8 +390,9 @@ def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
         raise OptionError('wrapper', f'got {wrapper!r}, expected module:Class, such as {example}')
     loaded = import_module(module, 'wrapper')
     if not callable(getattr(loaded, name, None)):
-        hint = did_you_mean(name, dir(loaded))
-        raise OptionError('wrapper', f'got {wrapper!r}, but {module} has no class {name}{hint}')
+        problem = f'{name} is no class' if hasattr(loaded, name) else f'{module} has no class {name}'
+        hint = '' if hasattr(loaded, name) else did_you_mean(name, dir(loaded))
+        raise OptionError('wrapper', f'got {wrapper!r}, but {problem}{hint}')
     return getattr(loaded, name)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from xagents.envs.observations.action_masks import MASK_KEY
-from xagents.envs.observations.composite import CompositeObservation, ImagePart
+from xagents.envs.observations.composite import CompositeObservation, ImagePart, vector_of
 from xagents.envs.observations.flat_spaces import CHANNELS, channels_last_order, check_parts, flat_bounds, flatten_batch
 from xagents.options.errors import OptionError, one_line
 from xagents.system.trees import leaf_at, leaf_spaces, tree_of
@@ -108,6 +108,10 @@ class ObservationEncoder:
     def n_floats(self) -> int:
         """The number of elements of an encoded vector, or of the vector among bytes."""
         return int(np.prod(self._shape)) if self.composite is None else self.composite.n_floats
+
+    def masks(self, encoded: np.ndarray) -> np.ndarray:
+        """Return the action masks [N, K] of encoded observations [N, *D] that have masks."""
+        return vector_of(encoded, self.n_floats)[:, -self.n_mask :]
 
     def is_single(self, observations: Any) -> bool:
         """Return whether an observation belongs to one environment, without a batch axis."""
@@ -315,9 +319,9 @@ def is_single(space: spaces.Space, observations: Any) -> bool:
         return False  # a batch of N, or encoded observations
     check_parts(space, observations)
     if isinstance(space, spaces.Dict):
-        return is_single(*next((part, observations[key]) for key, part in space.spaces.items()))
+        return any(is_single(part, observations[key]) for key, part in space.spaces.items())
     if isinstance(space, spaces.Tuple):
-        return is_single(space[0], observations[0])
+        return any(is_single(part, one) for part, one in zip(space.spaces, observations, strict=True))
     return np.shape(observations) == (space.shape or ())
 
 

@@ -2,42 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from xagents.checkpoints.protocols import ActingAgent
 from xagents.collecting.opponents import OpponentPool, policy_form, snapshot_of
-from xagents.envs.games import Opponents, SeatEnv
+from xagents.envs.games import Opponents, RandomOpponents, SeatEnv
 from xagents.envs.interface import Envs
 from xagents.envs.observations.action_masks import MASK_KEY
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, did_you_mean
 
 OWN, OTHER, EMPTY = 'X', 'O', '.'
+HUMAN_LEGEND = f'{OWN}: you, {OTHER}: the policy'
+POLICY_LEGEND = f'{OWN}: the policy, {OTHER}: its opponent'
+OPPONENTS = ('random', 'policy', 'human')
 
 
-def set_opponent(agent: ActingAgent, envs: Envs, opponent: str | None) -> None:
-    """Set the opponents of an agent in games.
+@contextlib.contextmanager
+def playing_against(agent: ActingAgent, envs: Envs, opponent: str | None) -> Iterator[None]:
+    """Let an agent play against an opponent in games; afterwards, they have their own opponents again.
 
     Args:
         agent: the agent.
         envs: the games.
         opponent: `random` for random legal actions, `policy` for the policy of the agent, `human` for a person in the
-            terminal; None for `random`.
+            terminal; None for the opponents that the games have, which are random if nobody has set them.
 
     Raises:
-        OptionError: if an opponent is given for environments that are no games.
+        OptionError: for another opponent, or if an opponent is given for environments that are no games.
     """
-    if opponent is not None and not envs.is_game:
+    if opponent is None:
+        yield
+        return
+    if not envs.is_game:
         expected = 'expected a game of PettingZoo whose agents take turns'
         raise OptionError('opponent', f'got {opponent}, but {envs.id} is no game; {expected}')
-    if opponent == 'policy':
-        pool = OpponentPool(envs, policy_form(agent), agent.statistics.copy())
-        pool.add(snapshot_of(agent.acting_policy, agent.statistics, 0), 1)
-        envs.set_opponents(pool)
-    elif opponent == 'human':
-        envs.set_opponents(HumanOpponents())
+    games = envs.seat_envs
+    before = [game.opponents for game in games]
+    envs.set_opponents(_opponents_of(agent, envs, opponent))
+    try:
+        yield
+    finally:
+        for game, own in zip(games, before, strict=True):
+            game.opponents = own
+
+
+def _opponents_of(agent: ActingAgent, envs: Envs, opponent: str) -> Opponents:
+    if opponent == 'random':
+        return RandomOpponents(envs.action_space)
+    if opponent == 'human':
+        return HumanOpponents()
+    if opponent != 'policy':
+        hint = did_you_mean(opponent, OPPONENTS)
+        raise OptionError('opponent', f'got {opponent}, expected {", ".join(OPPONENTS)}{hint}')
+    pool = OpponentPool(envs, policy_form(agent), agent.statistics.copy())
+    pool.add(snapshot_of(agent.acting_policy, agent.statistics, 0), 1)
+    return pool
 
 
 class HumanOpponents(Opponents):
@@ -61,7 +84,7 @@ class HumanOpponents(Opponents):
         Raises:
             KeyboardInterrupt: if the person types q, or the input ends.
         """
-        self._say(board_text(observation))
+        self._say(board_text(observation, HUMAN_LEGEND))
         mask = observation.get(MASK_KEY) if isinstance(observation, dict) else None
         legal = None if mask is None else np.flatnonzero(mask).tolist()
         shown = 'a whole number' if legal is None else ', '.join(map(str, legal))
@@ -77,8 +100,10 @@ class HumanOpponents(Opponents):
             self._say(f'got {typed or "nothing"}, expected one of {shown}')
 
 
-def board_text(observation: Any) -> str:
+def board_text(observation: Any, legend: str = '') -> str:
     """Return the board of an observation as lines: X for the player who sees it, O for the other one.
+
+    The last line is the legend. An observation that is no board with two kinds of pieces is shown as an array.
 
     Empty fields show the number of their action if there is an action for each field. A board without such fields has
     the numbers of the actions of its columns above it, if there is one for each column.
@@ -95,10 +120,18 @@ def board_text(observation: Any) -> str:
         empty = [str(i * width + j) if numbered else EMPTY for j in range(width)]
         fields = [OWN if board[i, j, 0] else OTHER if board[i, j, 1] else empty[j] for j in range(width)]
         lines.append(' '.join(fields))
-    return '\n'.join(lines)
+    return '\n'.join([*lines, *filter(None, [legend])])
 
 
 def show_game(envs: Envs, say: Callable[[str], Any] = print) -> None:
-    """Print the board that the agent sees in the first game."""
+    """Print the board of the first game as the agent sees it; in a game of two, a person sees the own side instead."""
     game: SeatEnv = envs.seat_envs[0]
-    say(f'{board_text(game.seen())}\n')
+    if isinstance(game.opponents, HumanOpponents) and len(game.agents) == 2:
+        say(f'{board_text(game.seen(1 - game.seat), HUMAN_LEGEND)}\n')
+    else:
+        say(f'{board_text(game.seen(), POLICY_LEGEND)}\n')
+
+
+def outcome_text(reward: float) -> str:
+    """Return who has won a game in which the policy has received this reward."""
+    return 'The policy wins' if reward > 0 else 'The policy loses' if reward < 0 else 'A draw'

@@ -17,7 +17,7 @@ from xagents.collecting.collector import Collector
 from xagents.collecting.policies import Policy
 from xagents.envs.create import as_envs
 from xagents.envs.interface import Envs
-from xagents.evaluation.games import set_opponent, show_game
+from xagents.evaluation.games import outcome_text, playing_against, show_game
 from xagents.logs import video
 from xagents.logs.window import Window
 from xagents.options.errors import OptionError
@@ -67,7 +67,7 @@ def evaluate(
         n_envs: number of parallel environments, by default 10.
         say: function that prints warnings.
         on_step: function that is called after each step with the number of finished episodes; it may raise.
-        opponent: opponent in games (see `set_opponent`).
+        opponent: opponent in games (see `playing_against`).
 
     Returns:
         `mean`, `std`, `min` and `max` of the episode rewards, the mean `length`, the mean rewards of several agents
@@ -84,8 +84,8 @@ def evaluate(
     seed = agent.streams.derive_seed('evaluate', agent.progress.context.steps) if seed is None else seed
     agent.refresh()
     collector = evaluation_collector(agent, as_envs(envs))
-    set_opponent(agent, collector.envs, opponent)
-    return evaluate_collector(collector, episodes, seed, stochastic, say, on_step)
+    with playing_against(agent, collector.envs, opponent):
+        return evaluate_collector(collector, episodes, seed, stochastic, say, on_step)
 
 
 def evaluate_collector(
@@ -193,7 +193,7 @@ def play(
         frame_frequency: number of frames per saved frame.
         stochastic: whether to sample actions; otherwise the agent acts greedily.
         seed: seed of the episode. The default is derived from (seed, 'evaluate', steps).
-        opponent: opponent in a game (see `set_opponent`). Without pictures, the board is printed after each move.
+        opponent: opponent in a game (see `playing_against`). Without pictures, the board is printed after each move.
 
     Returns:
         The sum of the raw rewards of all agents.
@@ -224,10 +224,12 @@ def play(
             sinks.append(stack.enter_context(Window(name, envs.frames_per_second)).show)
         agent.refresh()
         collector, agents = evaluation_collector(agent, envs, policy), envs.agents
-        set_opponent(agent, envs, opponent)
+        stack.enter_context(playing_against(agent, envs, opponent))
         after = show_game if envs.is_game and not drawn else None
         rewards, steps = play_episode(collector, seed, max_steps, stochastic, sinks, frame_delay, after)
     reward = float(sum(rewards))
+    if envs.is_game and (max_steps is None or steps < max_steps):
+        print(outcome_text(reward))
     print(f'Episode reward: {reward:g}, steps: {steps}')
     if agents:
         each = ', '.join(f'{name} {of:g}' for name, of in zip(agents, rewards, strict=True))

@@ -1,4 +1,8 @@
-"""Nested values of composite spaces: dicts and tuples with arrays as leaves."""
+"""Nested values of composite spaces: dicts and tuples with arrays as leaves.
+
+The parts of a Dict are sorted by key: Gymnasium regards Dict spaces as equal if only the order of their keys differs,
+and data sets store sorted keys.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,13 @@ import numpy as np
 from gymnasium import spaces
 
 from xagents.options.errors import one_line
+
+
+def parts_of(space: Any) -> list[tuple[Any, spaces.Space]]:
+    """Return the parts of a Dict, sorted by key, or of a Tuple, with their keys or indices."""
+    if isinstance(space, spaces.Dict):
+        return sorted(space.spaces.items(), key=lambda part: str(part[0]))
+    return list(enumerate(space.spaces))
 
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -51,8 +62,7 @@ def space_leaves(space: spaces.Space, tree: Any, name: str = '') -> Iterator[tup
         ValueError: if a part of the value is missing.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        for key, part in parts:
+        for key, part in parts_of(space):
             try:
                 value = tree[key]
             except (KeyError, IndexError, TypeError):
@@ -66,14 +76,13 @@ def leaf_spaces(space: spaces.Space) -> list[tuple[tuple[Any, ...], spaces.Space
     """Return the path of keys and indices, and the space, of each leaf of a space, depth first."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [((), space)]
-    parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    return [((key, *path), leaf) for key, part in parts for path, leaf in leaf_spaces(part)]
+    return [((key, *path), leaf) for key, part in parts_of(space) for path, leaf in leaf_spaces(part)]
 
 
 def tree_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
     """Return leaves, in the order of `leaf_spaces`, as dicts and tuples of a space."""
     if isinstance(space, spaces.Dict):
-        return {key: tree_of(part, leaves) for key, part in space.spaces.items()}
+        return {key: tree_of(part, leaves) for key, part in parts_of(space)}
     if isinstance(space, spaces.Tuple):
         return tuple(tree_of(part, leaves) for part in space.spaces)
     return next(leaves)

@@ -18,7 +18,7 @@ from xagents.options.errors import OptionError, one_line
 MASK_KEY = 'action_mask'
 # the value of --mask-key for observations whose parts are all ordinary
 NO_MASK = 'none'
-ORDINARY = f'--mask-key {NO_MASK} makes it an ordinary part of observations'
+MASKS_OFF = f'--mask-key {NO_MASK} turns masks off'
 
 
 class NoLegalActionError(ValueError):
@@ -42,9 +42,9 @@ def mask_size(space: spaces.Dict, key: str) -> int:
     )
     if not (is_whole and is_binary):
         expected = 'expected a vector of 0 and 1, in MultiBinary or in a Box of int8'
-        raise ValueError(f'the action mask observation[{key!r}] is {one_line(mask)}; {expected}; {ORDINARY}')
+        raise ValueError(f'the action mask observation[{key!r}] is {one_line(mask)}; {expected}; {MASKS_OFF}')
     if len(space.spaces) == 1:
-        raise ValueError(f'the observation has only the action mask {key!r}, expected more parts; {ORDINARY}')
+        raise ValueError(f'the observation has only the action mask {key!r}, expected more parts; {MASKS_OFF}')
     return int((mask.shape or ())[0])
 
 
@@ -56,9 +56,37 @@ def mask_problem(action_space: spaces.Space, n_mask: int) -> str:
         n, of_what = int(action_space.nvec.sum()), 'value of each element of an action'
     else:
         got = f'has an action mask and actions of {one_line(action_space)}'
-        return f'{got}, expected Discrete or MultiDiscrete ones; {ORDINARY}'
+        return f'{got}, expected Discrete or MultiDiscrete ones; {MASKS_OFF}'
     got = f'has an action mask of {n_mask} elements'
-    return '' if n_mask == n else f'{got}, expected {n}, one for each {of_what}; {ORDINARY}'
+    return '' if n_mask == n else f'{got}, expected {n}, one for each {of_what}; {MASKS_OFF}'
+
+
+def mask_ends(action_space: spaces.Space) -> np.ndarray:
+    """Return where the mask of each element of a MultiDiscrete action but the last ends; empty for other spaces."""
+    nvec: Any = action_space.nvec.ravel() if isinstance(action_space, spaces.MultiDiscrete) else []
+    return np.cumsum(nvec, dtype=np.int64)[:-1]
+
+
+def has_no_legal_action(masks: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return for each of N masks whether no action is legal, bool [N].
+
+    Args:
+        masks: [N, K].
+        ends: see `mask_ends`.
+    """
+    return ~np.all([part.any(1) for part in np.split(masks, ends, 1)], 0)
+
+
+def check_masks(masks: np.ndarray, action_space: spaces.Space) -> None:
+    """Check the masks [N, K] of observations that somebody passes to a policy.
+
+    Raises:
+        ValueError: for other values than 0 and 1, or if no action is legal.
+    """
+    if not np.isin(masks, (0, 1)).all():
+        raise ValueError('observations: got an action mask with other values than 0 and 1')
+    if has_no_legal_action(masks, mask_ends(action_space)).any():
+        raise ValueError('observations: got an action mask of 0, expected at least one legal action')
 
 
 def sample_legal(space: spaces.Space, mask: np.ndarray | None) -> Any:
@@ -90,7 +118,9 @@ def with_info_mask(env: gymnasium.Env, key: str | None) -> gymnasium.Env:
         raise
     except Exception:  # the first reset of the run raises it
         return env
-    return InfoMask(env, key, np.size(info[key])) if key in info else env
+    if info.get(key) is None:
+        return env
+    return InfoMask(env, key, len(vector_of_info(info[key], key, type(env.unwrapped).__name__)))
 
 
 class InfoMask(gymnasium.Wrapper):
@@ -133,14 +163,33 @@ def mask_of(info: dict[str, Any], key: str, n: int, name: str, over: bool) -> np
     """Return the action mask in an info, int8 [n].
 
     Raises:
-        ValueError: if an info within an episode has no mask, or a mask has another number of elements.
+        OptionError: if an info within an episode has no mask, or a mask that is no vector of `n` elements 0 and 1.
     """
-    if key not in info and over:
-        return np.zeros(n, np.int8)
-    mask = np.asarray(info.get(key, ()), np.int8)
+    if info.get(key) is None:
+        if over:
+            return np.zeros(n, np.int8)
+        raise OptionError('env', f'{name} gives an info without {key}, expected one in each info of an episode')
+    mask = vector_of_info(info[key], key, name)
     if mask.shape != (n,):
-        raise ValueError(f'{name}: got an info with an {key} of shape {list(mask.shape)}, expected [{n}]')
+        raise OptionError('env', f'{name} gives an info with an {key} of {len(mask)} elements, expected {n}')
     return mask
+
+
+def vector_of_info(value: Any, key: str, name: str) -> np.ndarray:
+    """Return the action mask of an info, a vector or a tuple of vectors, as int8 [K].
+
+    Raises:
+        OptionError: for another shape, another dtype, or other values than 0 and 1.
+    """
+    try:
+        parts = [np.asarray(part) for part in value] if isinstance(value, tuple) else [np.asarray(value)]
+        mask = np.concatenate([np.atleast_1d(part) for part in parts])
+    except ValueError:  # parts of different dimensions
+        mask = np.array(0.5)
+    if mask.ndim != 1 or mask.dtype.kind not in 'iub' or not np.isin(mask, (0, 1)).all():
+        expected = 'expected a vector, or a tuple of vectors, of whole numbers 0 and 1'
+        raise OptionError('env', f'{name} gives an info with {key}={one_line(value)}; {expected}; {MASKS_OFF}')
+    return mask.astype(np.int8)
 
 
 def with_parallel_info_masks(env: Any, key: str | None) -> Any:
@@ -148,7 +197,8 @@ def with_parallel_info_masks(env: Any, key: str | None) -> Any:
     if key is None:
         return env
     _, infos = env.reset(seed=0)
-    sizes = {agent: np.size(info[key]) for agent, info in (infos or {}).items() if key in info}
+    given = {agent: info[key] for agent, info in (infos or {}).items() if info.get(key) is not None}
+    sizes = {agent: len(vector_of_info(mask, key, str(agent))) for agent, mask in given.items()}
     known = [env.observation_space(agent) for agent in sizes]
     if not sizes or any(isinstance(space, spaces.Dict) and key in space.spaces for space in known):
         return env
@@ -161,7 +211,7 @@ class ParallelInfoMasks:
     Args:
         env: the environment.
         key: the key of the masks in infos and observations.
-        sizes: the number of elements of the mask of each agent.
+        sizes: the number of elements of the mask of each agent; agents without masks keep their observations.
     """
 
     def __init__(self, env: Any, key: str, sizes: dict[Any, int]) -> None:
@@ -175,6 +225,8 @@ class ParallelInfoMasks:
     def observation_space(self, agent: Any) -> spaces.Space:
         """Return the observation space of an agent."""
         space = self.env.observation_space(agent)
+        if agent not in self._sizes:
+            return space  # type: ignore[no-any-return]
         parts: Any = space.spaces if isinstance(space, spaces.Dict) else {'observation': space}
         return spaces.Dict({**parts, self._key: spaces.MultiBinary(self._sizes[agent])})
 
@@ -190,8 +242,11 @@ class ParallelInfoMasks:
         return self._join(observations, infos, over), rewards, terminated, truncated, infos
 
     def _join(self, observations: Any, infos: Any, over: dict[Any, bool]) -> dict[Any, Any]:
-        joined = {}
+        joined: dict[Any, Any] = {}
         for agent, observation in observations.items():
+            if agent not in self._sizes:
+                joined[agent] = observation
+                continue
             parts = observation if isinstance(observation, dict) else {'observation': observation}
             info, ended = infos.get(agent) or {}, over.get(agent, False)
             joined[agent] = {**parts, self._key: mask_of(info, self._key, self._sizes[agent], str(agent), ended)}

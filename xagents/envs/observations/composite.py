@@ -168,6 +168,10 @@ class CompositeObservation:
         is_whole = present is self.space
         given = [path for path, _ in leaf_spaces(present)]
         n = len(leaf_at(observations, given[0]))
+        for path, leaf in leaf_spaces(present):
+            if (shape := np.shape(leaf_at(observations, path))[1:]) != (leaf.shape or ()):
+                name = ''.join(f'[{key!r}]' for key in path)
+                raise ValueError(f'observation{name} has the shape {list(shape)}, expected {list(leaf.shape or ())}')
         floats = [
             flatten_batch(leaf, leaf_at(observations, path))
             if is_whole or path in given

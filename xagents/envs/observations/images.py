@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from xagents.envs.observations.flat_spaces import channels_last_order, is_image, is_image_part
 from xagents.options.errors import OptionError
+from xagents.system.trees import leaf_at, leaf_spaces, tree_of
 
 # luma of red, green and blue (ITU-R BT.601)
 GREY_WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
@@ -55,7 +56,7 @@ class FrameSkip(gymnasium.Wrapper):
 
 
 class ProcessImages(gymnasium.Wrapper):
-    """A wrapper that resizes images, makes them grey and stacks them: the observation, or all images in a Dict.
+    """A wrapper that resizes images, makes them grey and stacks them: the observation, or all images among its parts.
 
     The channels of an image are its last axis, [H, W, C]. A stack has the shape [H, W, frames x C], oldest frame first;
     a reset fills it with the first frame.
@@ -74,19 +75,18 @@ class ProcessImages(gymnasium.Wrapper):
         space: Any = env.observation_space
         # plain values, which snapshots of environments contain
         self._n_frames, self._grey, self._size = options.frame_stack, options.grey, options.resize
-        self._is_dict = isinstance(space, spaces.Dict)
-        parts = space.spaces if self._is_dict else {'': space}
-        self._images = {
-            key: part for key, part in parts.items() if (is_image_part if self._is_dict else is_image)(part)
-        }
+        is_shown = is_image_part if isinstance(space, spaces.Dict | spaces.Tuple) else is_image
+        leaves: Any = leaf_spaces(space)
+        self._images = {name_of(path): leaf for path, leaf in leaves if is_shown(leaf)}
         option = next(name for name, value in options._asdict().items() if value != ImageOptions._field_defaults[name])
         if not self._images:
-            raise OptionError(option, f'{name} has no images, expected an environment with images; {STACK_HINT}')
+            hint = f'; {STACK_HINT}' if option == 'frame_stack' else ''
+            raise OptionError(option, f'{name} has no images, expected an environment with images{hint}')
         if options.resize is not None and importlib.util.find_spec('cv2') is None:
             raise OptionError('resize', "needs an extra: pip install '.[atari]'")
         self._stacks: dict[str, np.ndarray] = {}
-        shown = {key: self._space(part) if key in self._images else part for key, part in parts.items()}
-        self.observation_space = spaces.Dict(shown) if self._is_dict else shown['']
+        shown = (self._space(leaf) if name_of(path) in self._images else leaf for path, leaf in leaves)
+        self.observation_space = as_space(tree_of(space, shown))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and fill the stacks."""
@@ -100,9 +100,9 @@ class ProcessImages(gymnasium.Wrapper):
         return self._process(observation), reward, terminated, truncated, info
 
     def _process(self, observation: Any) -> Any:
-        if not self._is_dict:
-            return self._shown('', observation)
-        return {key: self._shown(key, part) if key in self._images else part for key, part in observation.items()}
+        space = self.env.observation_space
+        named = ((name_of(path), leaf_at(observation, path)) for path, _ in leaf_spaces(space))
+        return tree_of(space, (self._shown(name, leaf) if name in self._images else leaf for name, leaf in named))
 
     def _shown(self, key: str, image: Any) -> np.ndarray:
         """Return the stack of frames whose newest one is `image`."""
@@ -134,6 +134,18 @@ class ProcessImages(gymnasium.Wrapper):
         bounds: Any = space.low.min(), space.high.max()
         box: Any = spaces.Box
         return box(*bounds, shape, dtype=space.dtype)
+
+
+def name_of(path: tuple[Any, ...]) -> str:
+    """Return the keys and indices of a path as one name; '' for the observation itself."""
+    return '.'.join(map(str, path))
+
+
+def as_space(tree: Any) -> Any:
+    """Return nested dicts and tuples of spaces as one space."""
+    if isinstance(tree, dict):
+        return spaces.Dict({key: as_space(part) for key, part in tree.items()})
+    return spaces.Tuple([as_space(part) for part in tree]) if isinstance(tree, tuple) else tree
 
 
 def _resize(frame: np.ndarray, height: int, width: int) -> np.ndarray:
