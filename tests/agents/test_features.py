@@ -90,6 +90,9 @@ def test_every_export_and_the_policy_without_tensorflow_act_as_the_agent(feature
         space.seed(3)
         hidden = agent.envs.encoder.encoding.critic_only
         observations = [space.sample() for _ in range(40)]
+        for observation in observations:
+            if 'action_mask' in observation:
+                observation['action_mask'][0] |= not observation['action_mask'].any()
         whole = stack_trees(observations)
         expected = agent.act(whole)
         batch = {key: part for key, part in whole.items() if key not in hidden} if hidden else whole

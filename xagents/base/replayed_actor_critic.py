@@ -104,7 +104,8 @@ class ReplayedActorCritic(OffPolicy):
         if not isinstance(space, spaces.Box):
             got = type(space).__name__
             others = cls.traits.discrete_agents if got == 'Discrete' else 'ppo or a2c'
-            accepted = 'Box ones' if find_agent(name).for_discrete is None else 'Box and Discrete ones'
+            has_discrete_form = got != 'Discrete' and find_agent(name).for_discrete is not None
+            accepted = 'Box and Discrete ones' if has_discrete_form else 'Box ones'
             raise OptionError('env', f'{envs.id} has {got} actions, {name} accepts {accepted} (try {others})')
         if not np.isfinite([space.low, space.high]).all():
             problem = f'actions without finite bounds, {name} accepts bounded ones (try ppo)'
