@@ -29,10 +29,6 @@ def value(own: int, other: int) -> int:
 class Perfect(Opponents):
     """Plays tic-tac-toe without a mistake: one of the best moves at random."""
 
-    def choose(self, rng: np.random.Generator) -> int:
-        """Return -1."""
-        return -1
-
     def act(self, name: int, observation: Any, rng: np.random.Generator) -> int:
         """Return a square."""
         planes = observation['observation'].reshape(9, 2)
@@ -47,10 +43,6 @@ class TwoSteps(Opponents):
 
     It wins if it can. Otherwise, it avoids moves after which the other player can win at once. Equal moves are drawn.
     """
-
-    def choose(self, rng: np.random.Generator) -> int:
-        """Return -1."""
-        return -1
 
     def act(self, name: int, observation: Any, rng: np.random.Generator) -> int:
         """Return a column."""

@@ -98,8 +98,7 @@ class OpponentPool(Opponents):
 
     def _player(self, name: int) -> tuple[Policy, Statistics]:
         if name not in self._players:
-            found = [snapshot for snapshot in self.snapshots if snapshot.name == name]
-            snapshot = found[0] if found else self.snapshots[-1]
+            snapshot = next((one for one in self.snapshots if one.name == name), self.snapshots[-1])
             network = NumpyNetwork(self._form.network, snapshot.weights)
             statistics = self._statistics.copy()
             if statistics.observations is not None:

@@ -99,9 +99,8 @@ def _to_adapter(env: Any, encoding: Encoding) -> gymnasium.Env:
     name = env.metadata.get('name') or type(env).__name__
     if takes_turns(env):
         return SeatEnv(env, name)
-    return ParallelEnvAdapter(
-        with_parallel_info_masks(to_parallel_env(env, name), encoding.mask_key), name, encoding=encoding
-    )
+    parallel = with_parallel_info_masks(to_parallel_env(env), encoding.mask_key)
+    return ParallelEnvAdapter(parallel, name, encoding=encoding)
 
 
 class ReadyMadeFactory(EnvFactory):

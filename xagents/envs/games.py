@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from xagents.envs.observations.action_masks import MASK_KEY, sample_legal
+from xagents.envs.observations.action_masks import MASK_KEY, mask_in, sample_legal
 from xagents.envs.snapshots.attributes import ConstantPart
 from xagents.envs.wrappers import OPPONENT
 from xagents.options.errors import OptionError, one_line
@@ -30,9 +30,9 @@ MAX_MOVES = 100_000
 class Opponents(ConstantPart, ABC):
     """Players of the other seats. Snapshots of environments do not contain them."""
 
-    @abstractmethod
     def choose(self, rng: np.random.Generator) -> int:
-        """Return the name of the opponent of a new game, a whole number."""
+        """Return the name of the opponent of a new game, a whole number: -1 for a player without snapshots."""
+        return -1
 
     @abstractmethod
     def act(self, name: int, observation: Any, rng: np.random.Generator) -> Any:
@@ -50,15 +50,10 @@ class RandomOpponents(Opponents):
     def __init__(self, space: spaces.Space, mask_key: str | None = MASK_KEY) -> None:
         self._space, self._mask_key = copy.deepcopy(space), mask_key
 
-    def choose(self, rng: np.random.Generator) -> int:
-        """Return -1."""
-        return -1
-
     def act(self, name: int, observation: Any, rng: np.random.Generator) -> Any:
         """Return a random legal action."""
         self._space.seed(int(rng.integers(2**31)))
-        mask = observation.get(self._mask_key) if isinstance(observation, dict) else None  # type: ignore[arg-type]
-        return sample_legal(self._space, None if mask is None else np.asarray(mask))
+        return sample_legal(self._space, mask_in(observation, self._mask_key))
 
 
 class SeatEnv(gymnasium.Env):

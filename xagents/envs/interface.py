@@ -16,7 +16,13 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from xagents.envs.games import SEATS, Opponents, SeatEnv
 from xagents.envs.goals import GoalFunctions
 from xagents.envs.multi_agent import AGENT_SET, TEAM_REWARD, AgentRows, AgentSet
-from xagents.envs.observations.action_masks import NoLegalActionError, has_no_legal_action, mask_ends, mask_problem
+from xagents.envs.observations.action_masks import (
+    NoLegalActionError,
+    has_no_legal_action,
+    is_binary,
+    mask_ends,
+    mask_problem,
+)
 from xagents.envs.observations.composite import VECTOR, vector_of
 from xagents.envs.snapshots.read import MissingStateError, restore_snapshot
 from xagents.envs.snapshots.write import Snapshot, SnapshotError, take_snapshot
@@ -374,7 +380,7 @@ class Envs(Copyable):
         encoded = observations if self._encode is None else self._encode(observations)
         if self.n_mask:
             masks = vector_of(encoded, self.encoder.n_floats)[:, -self.n_mask :]
-            if not np.array_equal(masks, masks.astype(bool)):
+            if not is_binary(masks):
                 got = f'{self.id} has an action mask with other values than 0 and 1'
                 raise ValueError(f'{got} after step {self._n_steps}')
             illegal = self.valid & has_no_legal_action(masks, self._mask_ends)

@@ -131,7 +131,7 @@ class EnvMaker:
         if option := self._image_option:
             raise OptionError(option, f'{self.name} is a game: it would change observations or moves, {unseen}')
         for wrapper in self.wrappers:
-            function = wrapper.func if isinstance(wrapper, functools.partial) else wrapper
+            function = _without_arguments(wrapper)
             if not (isinstance(function, type) and issubclass(function, gymnasium.RewardWrapper)):
                 got = f'got {getattr(function, "__name__", function)}, but {self.name} is a game'
                 expected = 'expected a gymnasium.RewardWrapper'
@@ -166,7 +166,7 @@ class EnvMaker:
 
     def _make_adapter(self, env: Any) -> ParallelEnvAdapter:
         """Return the adapter of a PettingZoo environment."""
-        env = to_parallel_env(env, self.name)
+        env = to_parallel_env(env)
         for wrapper in self.wrappers:
             env = _wrap(env, wrapper)
         env = with_parallel_info_masks(env, self.encoding.mask_key)
@@ -396,8 +396,12 @@ def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
     return getattr(loaded, name)
 
 
+def _without_arguments(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    return wrapper.func if isinstance(wrapper, functools.partial) else wrapper
+
+
 def _wrap(env: Any, wrapper: Callable[..., Any]) -> Any:
-    function = wrapper.func if isinstance(wrapper, functools.partial) else wrapper
+    function = _without_arguments(wrapper)
     name = getattr(function, '__name__', type(function).__name__)
     try:
         wrapped = wrapper(env)

@@ -31,19 +31,12 @@ def takes_turns(env: Any) -> bool:
     return hasattr(env, 'agent_iter') and not env.metadata.get('is_parallelizable', False)
 
 
-def to_parallel_env(env: Any, name: str) -> Any:
-    """Return a parallel environment; an AEC environment is converted if it supports the conversion.
-
-    Raises:
-        OptionError: if an AEC environment does not support the conversion.
-    """
+def to_parallel_env(env: Any) -> Any:
+    """Return a parallel environment: the same one, or an AEC environment, whose agents can act at once, converted."""
     if not hasattr(env, 'agent_iter'):
         return env
     from pettingzoo.utils.conversions import aec_to_parallel
 
-    if takes_turns(env):
-        expected = 'expected a single policy for all of them'
-        raise OptionError('env', f'{name}: its agents take turns, {expected}')
     return aec_to_parallel(env)
 
 

@@ -12,7 +12,7 @@ from xagents.checkpoints.protocols import ActingAgent
 from xagents.collecting.opponents import OpponentPool, policy_form, snapshot_of
 from xagents.envs.games import Opponents, RandomOpponents, SeatEnv
 from xagents.envs.interface import Envs
-from xagents.envs.observations.action_masks import MASK_KEY
+from xagents.envs.observations.action_masks import mask_in
 from xagents.options.errors import OptionError, did_you_mean
 
 OWN, OTHER, EMPTY = 'X', 'O', '.'
@@ -74,10 +74,6 @@ class HumanOpponents(Opponents):
     def __init__(self, ask: Callable[[str], str] | None = None, say: Callable[[str], Any] = print) -> None:
         self._ask, self._say = ask or input, say
 
-    def choose(self, rng: np.random.Generator) -> int:
-        """Return -1."""
-        return -1
-
     def act(self, name: int, observation: Any, rng: np.random.Generator) -> int:
         """Return the action that the person types.
 
@@ -85,7 +81,7 @@ class HumanOpponents(Opponents):
             KeyboardInterrupt: if the person types q, or the input ends.
         """
         self._say(board_text(observation, HUMAN_LEGEND))
-        mask = observation.get(MASK_KEY) if isinstance(observation, dict) else None
+        mask = mask_in(observation)
         legal = None if mask is None else np.flatnonzero(mask).tolist()
         shown = 'a whole number' if legal is None else ', '.join(map(str, legal))
         while True:
@@ -112,7 +108,7 @@ def board_text(observation: Any, legend: str = '') -> str:
     if board.ndim != 3 or board.shape[2] != 2:
         return str(board)
     height, width, _ = board.shape
-    mask = observation.get(MASK_KEY) if isinstance(observation, dict) else None
+    mask = mask_in(observation)
     n_actions = 0 if mask is None else len(mask)
     numbered = n_actions == height * width
     lines = [' '.join(map(str, range(width)))] if n_actions == width else []

@@ -55,15 +55,12 @@ class StackedFrames:
         rest = np.setdiff1d(np.arange(n), self._frames)
         self._n_rest = len(rest)
         self._stored = np.concatenate([rest, self._frames[-1]])
-        self._is_image, channels = not images, shape[-1] // size
-        self._channels = channels
-        image_shape = shape[:-1] if channels == 1 else (*shape[:-1], channels)
+        self._is_image, self._channels = not images, shape[-1] // size
+        image_shape = shape[:-1] if self._channels == 1 else (*shape[:-1], self._channels)
         self.stored_shape = image_shape if self._is_image else (len(self._stored),)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StackedFrames) and np.array_equal(self._frames, other._frames)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def newest(self, observations: np.ndarray) -> np.ndarray:
         """Return the parts of observations [..., *D] that are stored."""

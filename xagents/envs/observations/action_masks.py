@@ -77,13 +77,24 @@ def has_no_legal_action(masks: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return ~np.all([part.any(1) for part in np.split(masks, ends, 1)], 0)
 
 
+def mask_in(observation: Any, key: str | None = MASK_KEY) -> np.ndarray | None:
+    """Return the action mask of a raw observation of one environment, [K]; None without a mask."""
+    found = observation.get(key) if key is not None and isinstance(observation, dict) else None
+    return None if found is None else np.asarray(found)
+
+
+def is_binary(masks: np.ndarray) -> bool:
+    """Return whether all elements of masks of any shape are 0 or 1."""
+    return np.array_equal(masks, masks.astype(bool))
+
+
 def check_masks(masks: np.ndarray, action_space: spaces.Space) -> None:
     """Check the masks [N, K] of observations that somebody passes to a policy.
 
     Raises:
         ValueError: for other values than 0 and 1, or if no action is legal.
     """
-    if not np.isin(masks, (0, 1)).all():
+    if not is_binary(masks):
         raise ValueError('observations: got an action mask with other values than 0 and 1')
     if has_no_legal_action(masks, mask_ends(action_space)).any():
         raise ValueError('observations: got an action mask of 0, expected at least one legal action')
@@ -186,7 +197,7 @@ def vector_of_info(value: Any, key: str, name: str) -> np.ndarray:
         mask = np.concatenate([np.atleast_1d(part) for part in parts])
     except ValueError:  # parts of different dimensions
         mask = np.array(0.5)
-    if mask.ndim != 1 or mask.dtype.kind not in 'iub' or not np.isin(mask, (0, 1)).all():
+    if mask.ndim != 1 or mask.dtype.kind not in 'iub' or not is_binary(mask):
         expected = 'expected a vector, or a tuple of vectors, of whole numbers 0 and 1'
         raise OptionError('env', f'{name} gives an info with {key}={one_line(value)}; {expected}; {MASKS_OFF}')
     return mask.astype(np.int8)
@@ -224,9 +235,9 @@ class ParallelInfoMasks:
 
     def observation_space(self, agent: Any) -> spaces.Space:
         """Return the observation space of an agent."""
-        space = self.env.observation_space(agent)
+        space: spaces.Space = self.env.observation_space(agent)
         if agent not in self._sizes:
-            return space  # type: ignore[no-any-return]
+            return space
         parts: Any = space.spaces if isinstance(space, spaces.Dict) else {'observation': space}
         return spaces.Dict({**parts, self._key: spaces.MultiBinary(self._sizes[agent])})
 

@@ -84,6 +84,7 @@ class CompositeObservation:
 
     def __init__(self, space: spaces.Space, flatten: bool, mask_key: str | None, critic_only: tuple[str, ...]):
         self.space, self.critic_only = space, critic_only
+        self._raw_leaves = leaf_spaces(space)
         has_mask = isinstance(space, spaces.Dict) and mask_key in space.spaces
         self.n_mask = mask_size(cast(spaces.Dict, space), str(mask_key)) if has_mask else 0
         self._check_critic_only([mask_key] if has_mask else [])
@@ -166,9 +167,10 @@ class CompositeObservation:
         present = self.present_space(observations)
         check_parts(present, observations)
         is_whole = present is self.space
-        given = [path for path, _ in leaf_spaces(present)]
+        leaves = self._raw_leaves if is_whole else leaf_spaces(present)
+        given = [path for path, _ in leaves]
         n = len(leaf_at(observations, given[0]))
-        for path, leaf in leaf_spaces(present):
+        for path, leaf in leaves:
             if (shape := np.shape(leaf_at(observations, path))[1:]) != (leaf.shape or ()):
                 name = ''.join(f'[{key!r}]' for key in path)
                 raise ValueError(f'observation{name} has the shape {list(shape)}, expected {list(leaf.shape or ())}')
