@@ -261,9 +261,7 @@ def test_forms_belong_to_action_spaces():
     with pytest.raises(ValueError, match=r'env: .* has Box actions, DiscreteSAC accepts Discrete ones'):
         DiscreteSAC(xagents.create_envs('Pendulum-v1', 1), network(3, [2], 1), network(3, [2], 2))
     several = gymnasium.spaces.MultiDiscrete([2, 2])
-    with pytest.raises(
-        ValueError, match=r'has MultiDiscrete actions, sac accepts Box and Discrete ones \(try ppo or a2c\)'
-    ):
+    with pytest.raises(ValueError, match=r'has MultiDiscrete actions, sac accepts Box ones \(try ppo or a2c\)'):
         xagents.make('sac', lambda **_: Arbitrary(spaces.Box(-1, 1, (D,), np.float32), several), net=[4])
     assert xagents.make('sac', 'Pendulum-v1', entropy_coef='auto', net=[4]).options.entropy_coef is None
     assert xagents.make('sac', 'Pendulum-v1', net=[4]).temperature.target == -1.0

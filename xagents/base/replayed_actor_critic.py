@@ -27,7 +27,7 @@ from xagents.networks.programs import KerasNetwork, Program, suits_xla
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
-from xagents.registry.agents import agent_id_of, find_agent
+from xagents.registry.agents import agent_id_of
 
 
 class ReplayedActorCritic(OffPolicy):
@@ -104,9 +104,7 @@ class ReplayedActorCritic(OffPolicy):
         if not isinstance(space, spaces.Box):
             got = type(space).__name__
             others = cls.traits.discrete_agents if got == 'Discrete' else 'ppo or a2c'
-            has_discrete_form = got != 'Discrete' and find_agent(name).for_discrete is not None
-            accepted = 'Box and Discrete ones' if has_discrete_form else 'Box ones'
-            raise OptionError('env', f'{envs.id} has {got} actions, {name} accepts {accepted} (try {others})')
+            raise OptionError('env', f'{envs.id} has {got} actions, {name} accepts Box ones (try {others})')
         if not np.isfinite([space.low, space.high]).all():
             problem = f'actions without finite bounds, {name} accepts bounded ones (try ppo)'
             raise OptionError('env', f'{envs.id} has {problem}')
