@@ -235,7 +235,7 @@ WRONG = {
     '[dense-0]\noutput=1\n[dense-0]\noutput=1': '[dense-0]: occurs twice (line 3)',
     '[dense-0]\noutput=1\nOUTPUT=1': '[dense-0] output: occurs twice (line 3)',
     '[DEFAULT]\nunits=4\n[dense-0]\noutput=1': "section: got 'DEFAULT', expected ",
-    '[dens-0]\noutput=1': 'batchnorm-*, add-*, concatenate-*, dense-*, action-*, log-std-* (did you mean dense?)',
+    '[dens-0]\noutput=1': 'concatenate-*, dense-*, gru-*, lstm-*, action-*, log-std-* (did you mean dense?)',
     '[action-0]\n[action-1]\n[dense-0]\noutput=1': '[action-1]: is a second action section, expected one',
     '[dense-a/b]\noutput=1': "section: got 'dense-a/b'",
     '[dense-0]\noutput=1\nunit=4': 'initializer, gain, output, common, from (did you mean units?)',

@@ -29,11 +29,18 @@ class PublishedWeights(NamedTuple):
 class ActingNetwork(Protocol):
     """A function from observations to the outputs of the policy."""
 
-    def __call__(self, observations: np.ndarray, noise: np.ndarray | None = None) -> Sequence[np.ndarray]:
+    def __call__(
+        self, observations: np.ndarray, noise: np.ndarray | None = None, memory: np.ndarray | None = None
+    ) -> Sequence[np.ndarray]:
         """Return the outputs, arrays [N, units], for observations [N, *D]; the next call may overwrite the arrays.
 
-        Noisy layers take `noise` [N, M]; without it, they have their mean weights.
+        Noisy layers take `noise` [N, M]; without it, they have their mean weights. Recurrent layers take `memory`
+        [N, M], the states before the step; the memory after the step is then the last output.
         """
+
+    @property
+    def memory_units(self) -> int:
+        """The length of the memory of one row; 0 without recurrent layers."""
 
     @property
     def published_weights(self) -> PublishedWeights:

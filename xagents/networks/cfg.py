@@ -7,6 +7,7 @@ A file is a list of INI sections. Each section describes one layer; layers are b
 | `convolutional-*` | `filters`, `size`, `stride` | `activation`, `initializer`, `gain`, `common`, `from` |
 | `flatten-*` | | `common`, `from` |
 | `dense-*` | `units`, unless it is an output | `activation`, `initializer`, `gain`, `common`, `output`, `from` |
+| `gru-*`, `lstm-*` | `units` | `common`, `from` |
 | `layernorm-*`, `batchnorm-*` | | `activation`, `common`, `from` |
 | `add-*`, `concatenate-*` | `with` | `common`, `from` |
 | `action-*` | | `common`, `from` |
@@ -26,6 +27,8 @@ The input of a layer:
 - `layernorm` normalises each row of its input to mean 0 and deviation 1 over its last axis (Ba et al. 2016,
   arXiv:1607.06450). `batchnorm` does so over the batch, with the correction of batch renormalisation (Ioffe 2017,
   arXiv:1702.03275). Both have a learned scale and offset, and apply their activation.
+- `gru` and `lstm` are recurrent: their state passes from one step of an episode to the next (Cho et al. 2014,
+  arXiv:1406.1078; Hochreiter and Schmidhuber 1997). Agents with memory admit them.
 - `add` adds the output of the earlier section `with` to its input, a vector of the same size: a residual connection.
 - `concatenate` appends the vector of the earlier section `with` to its input, a vector.
 - `log-std` is the learned log standard deviation of a Gaussian. It belongs to the output that is the mean: the first
@@ -98,11 +101,13 @@ _KEYS: dict[str, dict[str, _Key]] = {
     'add': {'with': _Key('input or an earlier section', str)} | _ORIGIN,
     'concatenate': {'with': _Key('input or an earlier section', str)} | _ORIGIN,
     'dense': {'units': _WHOLE} | _WEIGHTS | {'output': _SWITCH} | _ORIGIN,
+    'gru': {'units': _WHOLE} | _ORIGIN,
+    'lstm': {'units': _WHOLE} | _ORIGIN,
     'action': _ORIGIN,
     'log-std': {'init': _Key('a number', _number), 'from': _Key('an output section', str)},
 }
 _REQUIRED = {'convolutional': ('filters', 'size', 'stride'), 'dense': ('units',), 'add': ('with',)}
-_REQUIRED['concatenate'] = ('with',)
+_REQUIRED |= {'concatenate': ('with',), 'gru': ('units',), 'lstm': ('units',)}
 # a dense section needs `units`, or is an output
 _SECTION = re.compile(rf'({"|".join(_KEYS)})(-[A-Za-z0-9_.-]+)?')
 _SECTION_NAMES = ', '.join(f'{kind}-*' for kind in _KEYS)

@@ -19,6 +19,7 @@ ACTIVATIONS = (
     *('leaky_relu', 'softplus', 'softsign', 'exponential'),
 )
 NORMALISATIONS = ('layernorm', 'batchnorm')
+MEMORIES = ('gru', 'lstm')
 INITIALIZERS = ('orthogonal', 'glorot_uniform', 'fan_in_uniform')
 VECTOR_UNITS = 64  # of the dense layer for a vector among images
 MAX_SIZE = 1_000_000  # of units, filters, sizes and strides: a typing error must not allocate all the memory
@@ -32,11 +33,11 @@ class Layer:
 
     Attributes:
         name: name of the section.
-        kind: `convolutional`, `flatten`, `dense`, `layernorm`, `batchnorm`, `add`, `concatenate`, `action`, `log-std`,
-            or `part`, which no file has: the first `units` elements of a vector.
+        kind: `convolutional`, `flatten`, `dense`, `gru`, `lstm`, `layernorm`, `batchnorm`, `add`, `concatenate`,
+            `action`, `log-std`, or `part`, which no file has: the first `units` elements of a vector.
         source: name of the section that is the input of this layer; `input`, or `input:NAME` for a part of the input.
         second: name of the section that `add` adds to its input, or `concatenate` appends; empty for other layers.
-        units: width of a dense layer; None if the environment determines the size of an output.
+        units: width of a dense or recurrent layer; None if the environment determines the size of an output.
         filters: number of filters of a convolution.
         size: height and width of the kernel of a convolution.
         stride: stride of a convolution.
@@ -95,6 +96,11 @@ class NetworkDescription:
     def action(self) -> Layer | None:
         """The `action` section, if there is one; the actions are then a second input of the model."""
         return next((layer for layer in self.layers if layer.kind == 'action'), None)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether a layer is recurrent."""
+        return any(layer.kind in MEMORIES for layer in self.layers)
 
     @property
     def smallest_image(self) -> int:
@@ -241,6 +247,27 @@ def with_actor_part(network: NetworkDescription, size: int) -> NetworkDescriptio
     return replace(network, layers=tuple(layers))
 
 
+def with_memory(network: NetworkDescription, units: int, kind: str) -> NetworkDescription:
+    """Return a network with a recurrent layer before its outputs; outputs with the same input share the layer.
+
+    Args:
+        network: the description.
+        units: width of the recurrent layers.
+        kind: `gru` or `lstm`.
+    """
+    layers, memories = list[Layer](), dict[str, Layer]()
+    shared = len({layer.source for layer in network.outputs}) == 1
+    for layer in network.layers:
+        if layer.output:
+            if layer.source not in memories:
+                name = kind if shared else f'{kind}-{layer.name.removeprefix("dense-")}'
+                layers.append(Layer(name, kind, layer.source, units=units))
+                memories[layer.source] = layers[-1]
+            layer = replace(layer, source=memories[layer.source].name)
+        layers.append(layer)
+    return replace(network, layers=tuple(layers))
+
+
 def _leading_to(network: NetworkDescription, outputs: Iterable[Layer]) -> set[str]:
     """Return the names of the layers that lead to outputs, with the outputs."""
     names = {layer.name for layer in outputs}
@@ -319,7 +346,7 @@ def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: s
     if layer.kind in ('log-std', *NORMALISATIONS):
         return shape
     got = f'{at}: got an input of shape {shape}'
-    if layer.kind in ('dense', 'action', 'add', 'part'):
+    if layer.kind in ('dense', 'action', 'add', 'part', *MEMORIES):
         if len(shape) != 1:
             raise ValueError(f'{got}, expected a vector: add a flatten-* section before it')
         if layer.kind == 'add':

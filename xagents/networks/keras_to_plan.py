@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -10,7 +11,8 @@ import tensorflow as tf
 
 from xagents.networks.layers import BatchRenorm, ImageBytes, MaskIllegal, NoisyDense, Part, VectorBytes, noise_units
 from xagents.networks.models import LogProbabilities, LogStd, as_model
-from xagents.networks.plan import ACTIVATIONS, JOINING_KINDS, NORM_WEIGHTS, Kind, LayerCall, NetworkPlan
+from xagents.networks.plan import ACTIVATIONS, JOINING_KINDS, NORM_WEIGHTS, STATES, Kind, LayerCall, NetworkPlan
+from xagents.networks.recurrent import GRU, LSTM
 from xagents.networks.registry import is_functional
 from xagents.networks.state_dependent import Deviations
 from xagents.networks.value_distributions import ActionValues
@@ -35,12 +37,16 @@ _KINDS: dict[type, Kind] = {
     keras.layers.Concatenate: 'concatenate',
     VectorBytes: 'vector-bytes',
     ImageBytes: 'image-bytes',
+    GRU: 'gru',
+    LSTM: 'lstm',
 }
 _NOT_OF_VECTORS = ('convolution', 'flatten', 'same', 'activation', 'layer-norm', 'batch-norm')
 
 
-def plan_from_model(model: keras.Model) -> NetworkPlan:
+def plan_from_model(model: keras.Model, n_outputs: int | None = None) -> NetworkPlan:
     """Return the plan of a functional model. Its weight vector is `flat_parameters(model)`.
+
+    The plan has the first `n_outputs` outputs of the model, by default all. It computes the layers of all outputs.
 
     The model must have one input, and only Dense, Conv2D without padding, Flatten, Activation, Identity, Add of two
     vectors, LayerNormalization and BatchNormalization of the last axis, and layers of xagents. The noise of noisy
@@ -59,11 +65,15 @@ def plan_from_model(model: keras.Model) -> NetworkPlan:
         offsets[id(variable)] = size
         size += int(tf.size(variable.value))
     numbers = {id(model.inputs[0]): 0}
-    calls = []
+    calls, memory_at = [], 0
     for layer, sources, target in layer_calls(model):
         numbers[id(target)] = len(numbers)
-        calls.append(_call(layer, [numbers[id(x)] for x in sources], numbers[id(target)], offsets))
-    outputs = tuple(numbers[id(tensor)] for tensor in model.outputs)
+        call = _call(layer, [numbers[id(x)] for x in sources], numbers[id(target)], offsets)
+        if call.kind in STATES:
+            call = replace(call, memory_at=memory_at)
+            memory_at += STATES[call.kind] * call.kernel[-1]
+        calls.append(call)
+    outputs = tuple(numbers[id(tensor)] for tensor in model.outputs[:n_outputs])
     return NetworkPlan(tuple(model.inputs[0].shape[1:]), tuple(calls), outputs, size)
 
 
@@ -103,6 +113,9 @@ def _call(layer: Any, sources: list[int], target: int, offsets: dict[int, int]) 
         return LayerCall(
             kind, source, target, offsets[id(layer.gamma)], tuple(layer.gamma.shape), epsilon=float(layer.epsilon)
         )
+    if kind in STATES:
+        kernel = layer.kernel.shape[0], layer.units
+        return LayerCall(kind, source, target, offsets[id(layer.kernel)], kernel, True)
     activation = _activation_name(layer.activation) if hasattr(layer, 'activation') else 'linear'
     if kind not in ('dense', 'noisy-dense', 'convolution'):
         return LayerCall(kind, source, target, activation=activation)

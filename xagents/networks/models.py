@@ -12,9 +12,18 @@ import keras
 import numpy as np
 
 from xagents.networks.cfg import parse_network
-from xagents.networks.description import INPUT, NORMALISATIONS, PART_PREFIX, Layer, NetworkDescription, value_error
+from xagents.networks.description import (
+    INPUT,
+    MEMORIES,
+    NORMALISATIONS,
+    PART_PREFIX,
+    Layer,
+    NetworkDescription,
+    value_error,
+)
 from xagents.networks.layers import LAYER_EPSILON, BatchRenorm, ImageBytes, NoisyDense, Part, VectorBytes
 from xagents.networks.numpy_inference import TINY
+from xagents.networks.recurrent import RECURRENT
 from xagents.networks.registry import is_functional
 from xagents.options.agents import OPTIMIZERS
 
@@ -205,6 +214,8 @@ class ModelReader:
         if layer.kind == 'log-std':
             return LogStd(layer.init, name=layer.name, dtype='float32')
         options: dict[str, Any] = self._initializers(layer, index, source[-1] * max(layer.size, 1) ** 2)
+        if layer.kind in MEMORIES:
+            return RECURRENT[layer.kind](shape[0], **self._recurrent_initializers(index), name=layer.name)
         options |= {'name': layer.name, 'activation': layer.activation, 'dtype': 'float32' if layer.output else None}
         if noise_at is not None:
             return NoisyDense(shape[-1], noise_at, **options)
@@ -212,11 +223,19 @@ class ModelReader:
             return keras.layers.Dense(shape[-1], **options)
         return keras.layers.Conv2D(layer.filters, layer.size, layer.stride, data_format='channels_last', **options)
 
+    def _seeds(self, index: int) -> list[int | None]:
+        """Return two seeds for the layer at a position; layers of equal shapes get different weights."""
+        if self.seed is None:
+            return [None, None]
+        return [int(s >> 1) for s in np.random.SeedSequence([int(self.seed), index]).generate_state(2)]
+
+    def _recurrent_initializers(self, index: int) -> dict[str, keras.initializers.Initializer]:
+        kernel, recurrent = self._seeds(index)
+        orthogonal = keras.initializers.Orthogonal(seed=recurrent)
+        return {'kernel_initializer': keras.initializers.GlorotUniform(kernel), 'recurrent_initializer': orthogonal}
+
     def _initializers(self, layer: Layer, index: int, fan_in: int) -> dict[str, keras.initializers.Initializer]:
-        seeds: list[int | None] = [None, None]
-        if self.seed is not None:
-            # each position has its own seeds, so that layers of equal shapes get different weights
-            seeds = [int(s >> 1) for s in np.random.SeedSequence([int(self.seed), index]).generate_state(2)]
+        seeds = self._seeds(index)
         if layer.initializer == 'orthogonal':
             return {'kernel_initializer': keras.initializers.Orthogonal(layer.gain, seeds[0])}
         if layer.initializer == 'glorot_uniform':

@@ -21,12 +21,12 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from xagents.networks.acting import ILLEGAL, PublishedWeights
-from xagents.networks.plan import BYTE_KINDS, JOINING_KINDS, NORM_WEIGHTS, LayerCall, NetworkPlan
+from xagents.networks.plan import BYTE_KINDS, GATES, JOINING_KINDS, NORM_WEIGHTS, STATES, LayerCall, NetworkPlan
 
 try:
     from threadpoolctl import ThreadpoolController
@@ -44,6 +44,24 @@ _GELU = np.array([1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829
 _SELU_ALPHA, _SELU_SCALE = np.float32(1.6732632423543772), np.float32(1.0507009873554805)
 
 
+class _Prepared(NamedTuple):
+    """The buffers and steps for one number of observations.
+
+    Attributes:
+        entry: the buffer of the observations.
+        noise: the buffer of the noise [N, M].
+        memories: the buffer of the memory [N, M] before the step; empty without recurrent layers.
+        steps: the steps in order.
+        outputs: the buffers of the outputs; that of the memory after the step is the last one.
+    """
+
+    entry: Array
+    noise: Array
+    memories: tuple[Array, ...]
+    steps: list[Step]
+    outputs: list[Array]
+
+
 class NumpyNetwork:
     """A network that computes its plan in NumPy. It is not thread-safe, because calls share buffers.
 
@@ -57,13 +75,18 @@ class NumpyNetwork:
         self.plan = plan
         self._weights = np.zeros(plan.n_parameters, np.float32)
         self._version = version
-        self._prepared: dict[tuple[int, bool], tuple[Array, Array, list[Step], list[Array]]] = {}
+        self._prepared: dict[tuple[int, bool], _Prepared] = {}
         self.refresh(weights)
 
     @property
     def published_weights(self) -> PublishedWeights:
         """The present weights; the next refresh overwrites the array."""
         return PublishedWeights(self._version, self._weights)
+
+    @property
+    def memory_units(self) -> int:
+        """The length of the memory of one row; 0 without recurrent layers."""
+        return self.plan.memory_units
 
     def copy(self) -> Self:
         """Return a network with a copy of the weights."""
@@ -84,7 +107,7 @@ class NumpyNetwork:
             raise ValueError(f'weights: got shape {np.shape(weights)}, expected ({self.plan.n_parameters},)')
         np.copyto(self._weights, weights)
 
-    def __call__(self, observations: Array, noise: Array | None = None) -> list[Array]:
+    def __call__(self, observations: Array, noise: Array | None = None, memory: Array | None = None) -> list[Array]:
         """Return the outputs, one float32 array [N, units] each, for observations [N, *D] of any numeric dtype.
 
         Bytes are scaled to numbers from 0 to 1. The next call for the same N overwrites the arrays.
@@ -93,9 +116,13 @@ class NumpyNetwork:
             observations: [N, *D].
             noise: noise of the noisy layers, [N, M] with at least M = plan.noise_units columns; without it, the layers
                 have their mean weights.
+            memory: the memory [N, M] before the step, M = plan.memory_units; zeros by default. The memory after the
+                step is then the last output.
         """
         key = len(observations), noise is not None
-        entry, noise_entry, steps, outputs = self._prepared.get(key) or self._prepare(*key)
+        entry, noise_entry, memories, steps, outputs = self._prepared.get(key) or self._prepare(*key)
+        if memories:
+            np.copyto(memories[0], 0 if memory is None else memory)
         if observations.dtype == np.uint8:
             observations = observations.astype(np.float32) / np.float32(255)
         np.copyto(entry, observations.reshape(entry.shape), 'same_kind')
@@ -106,7 +133,7 @@ class NumpyNetwork:
                 function(source, target)
         return outputs.copy()
 
-    def _prepare(self, n: int, noisy: bool) -> tuple[Array, Array, list[Step], list[Array]]:
+    def _prepare(self, n: int, noisy: bool) -> _Prepared:
         """Create the buffers and the list of steps for N observations, with or without noise."""
         shapes = self.plan.shapes()
         takes_bytes = self.plan.takes_bytes
@@ -114,6 +141,7 @@ class NumpyNetwork:
         first = np.zeros((n, *shapes[0]), np.int8 if takes_bytes else np.float32)
         first = _vectors(math.prod(shapes[0]), n) if flat else first
         noise = _vectors(self.plan.noise_units, n)[:-1]
+        before, after = (_vectors(self.plan.memory_units, n)[:-1] for _ in range(2))
         buffers, steps = {0: first}, list[Step]()
         for call in self.plan.calls:
             source = buffers[call.source]
@@ -122,13 +150,17 @@ class NumpyNetwork:
                 buffers[call.target] = self._join(call, source, second, steps)
             elif call.kind == 'noisy-dense' and noisy:
                 buffers[call.target] = self._noisy_dense(call, source, noise, steps)
+            elif call.kind in GATES:
+                buffers[call.target] = self._recurrent(call, source, before, after, steps)
             else:
                 buffers[call.target] = self._call(call, source, shapes[call.target], steps)
         while len(self._prepared) >= _MAX_SIZES:
             self._prepared.pop(next(iter(self._prepared)))
         entry = first[:-1].T[:n] if flat else first
         outputs = [buffers[output][:-1].T[:n] for output in self.plan.outputs]
-        made = self._prepared[n, noisy] = entry, noise.T[:n], steps, outputs
+        memories = (before.T[:n],) if self.plan.memory_units else ()
+        outputs += [after.T[:n]] if memories else []
+        made = self._prepared[n, noisy] = _Prepared(entry, noise.T[:n], memories, steps, outputs)
         return made
 
     def _call(self, call: LayerCall, source: Array, shape: tuple[int, ...], steps: list[Step]) -> Array:
@@ -193,6 +225,19 @@ class NumpyNetwork:
         deviation = self._linear(call.at + (inputs + 1) * units, call.kernel, True, scaled, steps)[:-1]
         steps += [(functools.partial(np.multiply, out), deviation, deviation), (_add, deviation, target[:-1])]
         steps.extend(_activation_steps(call.activation, target[:-1]))
+        return target
+
+    def _recurrent(self, call: LayerCall, source: Array, before: Array, after: Array, steps: list[Step]) -> Array:
+        """Append one step of a recurrent layer, from its state in `before` to that in `after` [M, N]."""
+        inputs, units = call.kernel
+        width, state = GATES[call.kind] * units, slice(call.memory_at, call.memory_at + STATES[call.kind] * units)
+        target, h = _buffer(units, source.shape[1]), _buffer(units, source.shape[1])
+        p = self._linear(call.at, (inputs, width), True, source, steps)[:-1]
+        steps.append((_fill, before[state][:units], h[:-1]))
+        q = self._linear(call.at + (inputs + 1) * width, (units, width), call.kind == 'gru', h, steps)[:-1]
+        step = _gru_step if call.kind == 'gru' else _lstm_step
+        steps += [(functools.partial(step, p, q), before[state], after[state])]
+        steps.append((_fill, after[state][:units], target[:-1]))
         return target
 
     def _join(self, call: LayerCall, source: Array, second: Array | None, steps: list[Step]) -> Array:
@@ -452,6 +497,38 @@ def _sigmoid(x: Array, out: Array) -> None:
     np.tanh(out, out)
     np.multiply(out, _HALF, out)
     np.add(out, _HALF, out)
+
+
+def _gru_step(p: Array, q: Array, before: Array, after: Array) -> None:
+    """Compute h' = z h + (1 − z) n, all [U, N], from inputs of the gates z, r and n; overwrite p and q."""
+    u = len(before)
+    gates, new = p[: 2 * u], p[2 * u :]
+    np.add(gates, q[: 2 * u], gates)
+    _sigmoid(gates, gates)
+    z, r = gates[:u], gates[u:]
+    np.multiply(q[2 * u :], r, r)
+    np.add(new, r, new)
+    np.tanh(new, new)
+    np.multiply(z, before, after)
+    np.subtract(np.float32(1), z, z)
+    np.multiply(z, new, new)
+    np.add(after, new, after)
+
+
+def _lstm_step(p: Array, q: Array, before: Array, after: Array) -> None:
+    """Compute c' = f c + i g and h' = o tanh(c') from inputs of the gates i, f, g and o; overwrite p."""
+    u = len(before) // 2
+    np.add(p, q, p)
+    i, f, g, o = (p[k * u : (k + 1) * u] for k in range(4))
+    _sigmoid(p[: 2 * u], p[: 2 * u])
+    np.tanh(g, g)
+    _sigmoid(o, o)
+    h, cell = after[:u], after[u:]
+    np.multiply(f, before[u:], cell)
+    np.multiply(i, g, g)
+    np.add(cell, g, cell)
+    np.tanh(cell, h)
+    np.multiply(o, h, h)
 
 
 def _softmax(x: Array, out: Array) -> None:

@@ -6,9 +6,10 @@ Does not load TensorFlow. `xagents.networks.keras_to_plan` converts a Keras mode
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
 ACTIVATIONS = (
@@ -34,6 +35,8 @@ Kind = Literal[
     'concatenate',
     'vector-bytes',
     'image-bytes',
+    'gru',
+    'lstm',
 ]
 # weights of a normalisation for each unit: scale and offset, and for `batch-norm` also moving mean and variance
 NORM_WEIGHTS = {'layer-norm': 2, 'batch-norm': 4}
@@ -41,6 +44,8 @@ NORM_WEIGHTS = {'layer-norm': 2, 'batch-norm': 4}
 JOINING_KINDS = ('add', 'action-values', 'mask-illegal', 'concatenate')
 # kinds whose input is the bytes of several parts
 BYTE_KINDS = ('vector-bytes', 'image-bytes')
+# recurrent kinds: the number of gates, and the length of the state in multiples of the units
+GATES, STATES = {'gru': 3, 'lstm': 4}, {'gru': 1, 'lstm': 2}
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,8 @@ class LayerCall:
             for convolutions, (units,) for a log-std and a normalisation; (actions, atoms) for `action-values` and
             (elements,) for a part or a vector among bytes, (height, width, channels) for an image among bytes, which
             have no weights. A noisy layer has kernel and bias, then their standard
-            deviations.
+            deviations. A recurrent layer has (inputs, units): kernel and bias of all gates, recurrent kernel, and, for
+            `gru`, recurrent bias.
         bias: whether the layer has a bias.
         strides: strides of a convolution without padding.
         activation: activation after the layer, one of ACTIVATIONS.
@@ -67,6 +73,7 @@ class LayerCall:
         noise_at: index of the first noise of a noisy layer in the noise vector: of its inputs, then of its units.
         support: smallest and largest return of a categorical distribution; empty for quantiles.
         start: index of the first element of a part, or of the first byte of an image.
+        memory_at: index of the first element of the state of a recurrent layer in the memory.
         pixel: dtype of the pixels of an image among bytes, `uint8` or `float32`.
     """
 
@@ -85,12 +92,16 @@ class LayerCall:
     support: tuple[float, ...] = ()
     start: int = 0
     pixel: str = ''
+    memory_at: int = 0
 
     @property
     def n_parameters(self) -> int:
         """Number of weights of the layer."""
         if self.kind in ('action-values', 'part', *BYTE_KINDS):
             return 0
+        if self.kind in GATES:
+            inputs, units = self.kernel
+            return GATES[self.kind] * units * (inputs + 1 + units + (self.kind == 'gru'))
         if self.kind == 'noisy-dense':
             return 2 * (math.prod(self.kernel) + self.kernel[-1])
         if self.kind in NORM_WEIGHTS:
@@ -122,7 +133,8 @@ class NetworkPlan:
         """Check that the numbers, which may be from a file, are whole numbers, and that sizes are at least 1."""
         sizes = [*self.input_shape, *(n for call in self.calls for n in (*call.kernel, *call.strides))]
         others = [self.n_parameters, *self.outputs]
-        others += [n for c in self.calls for n in (c.source, c.target, c.at, c.noise_at, c.start, c.second or 0)]
+        indices = ('source', 'target', 'at', 'noise_at', 'start', 'memory_at')
+        others += [n for c in self.calls for n in (*(getattr(c, name) for name in indices), c.second or 0)]
         if any(type(n) is not int or n < 1 for n in sizes) or any(type(n) is not int or n < 0 for n in others):
             raise ValueError('not a network plan: a size is not a whole number, or is too small')
         if any(type(flag) is not bool for call in self.calls for flag in (call.bias, call.expln)):
@@ -147,6 +159,25 @@ class NetworkPlan:
     def noise_units(self) -> int:
         """Length of the noise vector of one observation; 0 without noisy layers."""
         return max((c.noise_at + sum(c.kernel) for c in self.calls if c.kind == 'noisy-dense'), default=0)
+
+    @functools.cached_property
+    def memory_units(self) -> int:
+        """Length of the memory of one row, the states of all recurrent layers; 0 without recurrent layers."""
+        return max((c.memory_at + STATES[c.kind] * c.kernel[-1] for c in self.calls if c.kind in STATES), default=0)
+
+    def pruned(self) -> Self:
+        """Return a plan of the layer calls that lead to the outputs; others may only compute the memory of critics."""
+        needed, kept = {*self.outputs}, list[LayerCall]()
+        for call in reversed(self.calls):
+            if call.target in needed:
+                needed |= {call.source, *([] if call.second is None else [call.second])}
+                kept.insert(0, call)
+        at = 0
+        for i, call in enumerate(kept):
+            if call.kind in STATES:
+                kept[i] = replace(call, memory_at=at)
+                at += STATES[call.kind] * call.kernel[-1]
+        return replace(self, calls=tuple(kept))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values; values of layer calls that equal their defaults are omitted."""
@@ -202,7 +233,7 @@ def _shape(call: LayerCall, source: tuple[int, ...], second: tuple[int, ...] | N
         height, width = (1 + (source[i] - call.kernel[i]) // call.strides[i] for i in (0, 1))
         if source[2] == call.kernel[2] and height > 0 and width > 0:
             return height, width, call.kernel[3]
-    elif call.kind in ('dense', 'noisy-dense') and len(call.kernel) == 2 and source == call.kernel[:1]:
+    elif call.kind in ('dense', 'noisy-dense', *GATES) and len(call.kernel) == 2 and source == call.kernel[:1]:
         return call.kernel[1:]
     elif call.kind in ('add', 'mask-illegal') and source == second:
         return source

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from xagents.networks.acting import PublishedWeights
 from xagents.networks.keras_to_plan import flat_parameters, has_plan, plan_from_model, without_noise
+from xagents.networks.memory import memory_units, sequence_outputs, with_memory_of
 from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.system.compilation_cache import cached_compilation, recover_from_full_disk
 from xagents.system.threads import threads_in_use
@@ -256,6 +257,22 @@ def float_outputs(outputs: Any) -> list[tf.Tensor]:
     return [tf.cast(x, tf.float32) for x in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
 
 
+def model_outputs(
+    model: keras.Model, inputs: Any, memory: tf.Tensor | None = None, keep: tf.Tensor | None = None
+) -> list[tf.Tensor]:
+    """Return the outputs of a model in training, float32 [B, units] each.
+
+    Args:
+        model: the model.
+        inputs: the network inputs [B, *D].
+        memory: with memory, that before the first step of each sequence (see `sequence_outputs`).
+        keep: with memory, 0 in rows after which it becomes zeros.
+    """
+    if memory is not None and keep is not None:
+        return float_outputs(sequence_outputs(model, inputs, memory, keep))
+    return float_outputs(model(inputs, training=True))
+
+
 class KerasNetwork:
     """A Keras model as an acting network: inference in NumPy by its plan if it has one, otherwise by a graph.
 
@@ -264,17 +281,26 @@ class KerasNetwork:
     Args:
         model: Keras model of one input; the noise of noisy layers is a second one.
         dtype: dtype of the observations [N, *D]; bytes are scaled to numbers from 0 to 1.
+        whole: the model whose memory the network computes, if that is more than the memory of `model`.
+
+    Raises:
+        ValueError: if a model with recurrent layers has no plan.
 
     Attributes:
         plan: plan of the model, or None.
         traces: number of traces of the graph so far; 0 in NumPy.
     """
 
-    def __init__(self, model: keras.Model, dtype: Any = np.float32):
-        self.model = model
+    def __init__(self, model: keras.Model, dtype: Any = np.float32, whole: keras.Model | None = None):
+        self.model, self._whole = model, whole
+        self._computed = with_memory_of(model, whole)
         self._dtype = np.dtype(dtype)
-        self.plan = plan_from_model(model) if has_plan(model) else None
-        self._numpy = None if self.plan is None else NumpyNetwork(self.plan, flat_parameters(model).numpy())
+        self.plan = plan_from_model(self._computed, len(model.outputs)) if has_plan(self._computed) else None
+        if self.plan is None and memory_units(self._computed):
+            raise ValueError(
+                'model: got recurrent layers with layers that have no plan, expected those in docs/policy.md'
+            )
+        self._numpy = None if self.plan is None else NumpyNetwork(self.plan, self.flat_weights().numpy())
         self._flat = Program(self.flat_weights, jit=False)
         self._version = 0
         self._graphs: dict[bool, Callable] = {}
@@ -288,10 +314,17 @@ class KerasNetwork:
             # numpy() would make another copy
             self._numpy.refresh(np.asarray(memoryview(self._flat() if vector is None else vector)))
 
-    def __call__(self, observations: np.ndarray, noise: np.ndarray | None = None) -> Sequence[np.ndarray]:
+    @property
+    def memory_units(self) -> int:
+        """The length of the memory of one row; 0 without recurrent layers."""
+        return 0 if self.plan is None else self.plan.memory_units
+
+    def __call__(
+        self, observations: np.ndarray, noise: np.ndarray | None = None, memory: np.ndarray | None = None
+    ) -> Sequence[np.ndarray]:
         """See `ActingNetwork`."""
         if self._numpy is not None:
-            return self._numpy(observations, noise)
+            return self._numpy(observations, noise, memory)
         noisy = noise is not None
         if noisy not in self._graphs:
             self._graphs[noisy] = self._traced(noisy)
@@ -302,7 +335,7 @@ class KerasNetwork:
         """Return a network with a copy of the weights, which only `sync` changes."""
         # a NumpyNetwork always copies its weights
         model = self.model if self._numpy is not None else keras.models.clone_model(self.model)
-        other = KerasNetwork(model, self._dtype)
+        other = KerasNetwork(model, self._dtype, self._whole)
         other.sync(self.published_weights)
         return other
 
@@ -326,7 +359,7 @@ class KerasNetwork:
 
     def flat_weights(self) -> tf.Tensor:
         """Return the argument of `refresh` in a compiled update: flat weights; an empty tensor if a graph is used."""
-        return flat_parameters(self.model) if self._numpy is not None else tf.zeros(0)
+        return tf.zeros(0) if self.plan is None else flat_parameters(self._computed)
 
     def _traced(self, noisy: bool) -> Callable:
         """Trace the model for any number of observations, with noise or with mean weights."""

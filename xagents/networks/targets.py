@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from xagents.networks.memory import sequence_outputs
 from xagents.networks.optimisers import flatten_tensors, split_like, xla_compile
 from xagents.networks.programs import float_outputs
 
@@ -29,9 +30,16 @@ class TargetNetwork:
         self._vector = tf.Variable(_parameters(model), name='target')
         self.steps = 0
 
-    def __call__(self, inputs: Any) -> list[tf.Tensor]:
-        """Return the outputs of the target network, float32 [B, units] each."""
-        parameters = split_like(self._vector, self._model.trainable_variables)
+    def __call__(self, inputs: Any, memory: tf.Tensor | None = None, keep: tf.Tensor | None = None) -> list[tf.Tensor]:
+        """Return the outputs of the target network, float32 [B, units] each.
+
+        `memory` and `keep` are those of sequences, for a network with memory (see `sequence_outputs`).
+        """
+        variables = self._model.trainable_variables
+        parameters = split_like(self._vector, variables)
+        if memory is not None and keep is not None:
+            with keras.StatelessScope(state_mapping=zip(variables, parameters, strict=True)):
+                return float_outputs(sequence_outputs(self._model, inputs, memory, keep, training=False))
         others = [v.value for v in self._model.non_trainable_variables]
         outputs, _ = self._model.stateless_call(parameters, others, inputs, training=False)
         return float_outputs(outputs)

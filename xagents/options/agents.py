@@ -23,6 +23,8 @@ from xagents.options.rules import Rule, Rules, needs
 
 OPTIMIZERS = ('adam', 'rmsprop', 'adamw', 'muon')
 WITH_WEIGHT_DECAY = ('adamw', 'muon')
+# recurrent layers act by plans, which have no convolutions in bfloat16
+FLOAT32 = Rule('precision', lambda o: o.precision != 'float32', 'got {o.precision} with memory, expected float32')
 
 
 @dataclasses.dataclass
@@ -33,11 +35,15 @@ class AgentOptions(Options):
         datasets: 'never' if the agent cannot learn from a data set, 'also' if it can, 'only' if it requires one.
         forms: names of options that set the sizes or the meaning of network outputs, so that weights fit one value.
         constants: names of numbers that compiled updates contain as constants; all others are variables or shapes.
+        memory_options: names of options that require networks with recurrent layers.
+        memory_rules: rules for agents with such networks.
     """
 
     datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
     forms: ClassVar[tuple[str, ...]] = ()
     constants: ClassVar[tuple[str, ...]] = ()
+    memory_options: ClassVar[tuple[str, ...]] = ()
+    memory_rules: ClassVar[Rules] = ()
 
     gamma: float = tuned_fraction(0.99, 'discount factor; larger values look further ahead, with more variance')
     lr: float = positive(7e-4, 'learning rate; larger values learn faster and less stably')
@@ -82,6 +88,16 @@ class AgentOptions(Options):
         super().complete()
         if self.seed is None:
             self.seed = secrets.randbits(32)
+
+    def check_memory(self, has_memory: bool) -> None:
+        """Raise OptionError for an option that needs memory, or that cannot be used with it.
+
+        Args:
+            has_memory: whether a network has recurrent layers.
+        """
+        without = (needs(name, '--memory', lambda o: False) for name in self.memory_options)
+        for rule in (FLOAT32, *self.memory_rules) if has_memory else without:
+            rule.check(self)
 
     @property
     def drawn_seed(self) -> int:

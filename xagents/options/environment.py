@@ -116,4 +116,14 @@ class NetworkOptions(Options):
         '(SimBa)',
         choices=('simba',),
     )
+    memory: int | None = count(
+        None,
+        'units of a recurrent layer before the outputs, which remembers earlier observations of an episode; larger '
+        'values remember more and are slower',
+        metavar='UNITS',
+        tune='categorical',
+    )
+    memory_kind: str = choice(
+        'gru', 'layer of --memory: GRU, or LSTM with twice the state, which is slower', choices=('gru', 'lstm')
+    )
     shared_network: bool = option(False, 'share one trunk between actor and critic, if one network has both outputs')

@@ -33,6 +33,7 @@ _OPTIONS = {
     'lr': 'learning_rate',
     'lr_schedule': 'anneal_lr',
     'max_steps': 'n_timesteps timesteps total_steps total_timesteps',
+    'memory': 'lstm_cell_size lstm_hidden_size rnn_hidden_size use_lstm',
     'mini_batches': 'num_minibatches',
     'minibatch_size': 'batch_size sgd_minibatch_size',
     'monitor_session': 'track wandb_project_name',
@@ -48,6 +49,7 @@ _OPTIONS = {
     'ppo_epochs': 'n_epochs num_epochs num_sgd_iter update_epochs',
     'sde': 'use_sde',
     'sde_sample_frequency': 'sde_sample_freq',
+    'sequence_length': 'max_seq_len',
     'save_seconds': 'save_freq checkpoint_freq',
     'step_noise_coef': 'action_noise exploration_noise',
     'target_kl': 'target_kl_div',
@@ -71,8 +73,10 @@ _AGENTS = {
     'dqn --distribution quantile': 'qrdqn',
     'dqn --epsilon-ladder --explorers': 'apex',
     'dqn --her, ddpg --her or td3 --her': 'her',
-    'ppo': 'maskableppo ppo2 ppolstm recurrentppo',
+    'ppo': 'maskableppo ppo2',
+    'dqn --memory': 'drqn r2d2',
     'ppo --explorers': 'appo',
+    'ppo --memory': 'ppolstm recurrentppo',
     'td3-bc': 'td3bc',
 }
 # attributes of agents and of the package here, and what other libraries call them

@@ -85,6 +85,8 @@ class MakeKeywords(RunKeywords, total=False):
     initializer: Literal['orthogonal', 'glorot_uniform', 'fan_in_uniform'] | None
     normalize_layers: Literal['layer', 'batch'] | None
     block: Literal['simba'] | None
+    memory: int | None
+    memory_kind: Literal['gru', 'lstm']
     shared_network: bool
     gamma: float
     lr: float
@@ -158,6 +160,8 @@ class MakeKeywords(RunKeywords, total=False):
     epsilon_decay_steps: int
     epsilon_ladder: bool
     target_sync_steps: int
+    sequence_length: int | None
+    burn_in: int
     value_model: str | os.PathLike[str] | None
     expectile: float
     inverse_temperature: float
@@ -242,6 +246,8 @@ class TuneKeywords(TypedDict, total=False):
     initializer: Literal['orthogonal', 'glorot_uniform', 'fan_in_uniform'] | Sequence[str] | None
     normalize_layers: Literal['layer', 'batch'] | Sequence[str] | None
     block: Literal['simba'] | Sequence[str] | None
+    memory: int | Sequence[int] | None
+    memory_kind: Literal['gru', 'lstm'] | Sequence[str]
     shared_network: bool
     checkpoints: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     history_checkpoint: str | os.PathLike[str] | None
@@ -331,6 +337,8 @@ class TuneKeywords(TypedDict, total=False):
     epsilon_decay_steps: int | Sequence[int]
     epsilon_ladder: bool | Sequence[bool]
     target_sync_steps: int | Sequence[int]
+    sequence_length: int | Sequence[int] | None
+    burn_in: int
     value_model: str | os.PathLike[str] | None
     expectile: float | Sequence[float]
     inverse_temperature: float | Sequence[float]
