@@ -82,7 +82,7 @@ class ReseedingPolicy:
 def test_no_fragment_is_older_than_the_bound_and_none_is_lost(speeds, max_lag, seed):
     rng, m = np.random.default_rng(seed), len(speeds)
     events = Explorers(speeds, rng)
-    streams, nowhere = {'': RandomStreams(1)}, SimpleNamespace(observations=None)
+    streams, nowhere = {'': RandomStreams(1)}, SimpleNamespace(row_states=None)
     pool = WorkerPool(SPEC, 2 * m, m, nowhere, streams, events, Launcher(), max_lag)
     pool.reset(1)
     policy, held, known = ReseedingPolicy(), {}, []

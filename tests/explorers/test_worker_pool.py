@@ -74,7 +74,7 @@ def fragment(number=1, **others):
 @pytest.fixture
 def pool():
     events, launcher, stats = queue.SimpleQueue(), Launcher(), CollectStats()
-    made = WorkerPool(SPEC, N, 1, SimpleNamespace(observations=None), {'': RandomStreams(1)}, events, launcher)
+    made = WorkerPool(SPEC, N, 1, SimpleNamespace(row_states=None), {'': RandomStreams(1)}, events, launcher)
     made.reset(7)
     policy = SimpleNamespace(
         published_weights=PublishedWeights(1, np.zeros(3, np.float32)), warming_up=False, exploration=None

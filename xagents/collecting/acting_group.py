@@ -12,7 +12,7 @@ from xagents.collecting.env_stepper import CollectRequest, FillResult
 from xagents.collecting.opponents import OpponentPool
 from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
-from xagents.collecting.rollouts import Rollout, allocate_rollout
+from xagents.collecting.rollouts import OBSERVATIONS, Rollout, RowState, allocate_rollout
 from xagents.collecting.statistics import Statistics
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
@@ -48,10 +48,20 @@ class ActingGroup:
         self.opponents: OpponentPool | None = None
         self._rollouts: list[Rollout | None] = [None]
 
-    def act(self, observations: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Return environment actions [N, …] for observations: sampled with `rng`, or greedy without it."""
+    def act(self, row_state: RowState, rng: np.random.Generator | None = None) -> tuple[np.ndarray, RowState]:
+        """Return environment actions [N, …] and the memory after them: sampled with `rng`, or greedy without it.
+
+        Args:
+            row_state: the current observations and memory.
+            rng: the generator of the noise.
+
+        Returns:
+            The actions, and a dict with `memory` [N, M] if the policy has memory.
+        """
+        observations = row_state[OBSERVATIONS]
         noise = None if rng is None else self.policy.draw_noise(rng, (len(observations),))
-        return self.decode(self.policy(self.statistics.prepare(observations), noise)['actions'])
+        columns, after = self.policy.step(self.statistics.prepare(observations), noise, row_state, self.envs.valid)
+        return self.decode(columns['actions']), after
 
     def begin(self, n_steps: int, schedule: Mapping[str, Any]) -> tuple[Rollout, CollectRequest]:
         """Return the arrays of the next rollout, and the request for it with its noise."""
@@ -102,7 +112,7 @@ class ActingGroup:
         """Return the arrays of the oldest rollout, to be overwritten."""
         oldest = self._rollouts.pop(0)
         if oldest is None or len(oldest['valid']) != n_steps:
-            oldest = allocate_rollout(self.envs, n_steps, self.policy.columns)
+            oldest = allocate_rollout(self.envs, n_steps, self.policy.columns, self.policy.memory_units)
         self._rollouts.append(oldest)
         return oldest
 

@@ -17,7 +17,7 @@ from xagents.collecting.env_stepper import CollectStats, EnvStepper, LocalEnvSte
 from xagents.collecting.finite import NotFiniteError
 from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
-from xagents.collecting.rollouts import Rollout
+from xagents.collecting.rollouts import OBSERVATIONS, ROW_STATES, Rollout, RowState
 from xagents.collecting.statistics import Statistics
 from xagents.envs.interface import StepResult
 from xagents.envs.snapshots.write import Snapshot
@@ -52,6 +52,8 @@ class Collector:
         self.stats = CollectStats()
         self.recorder_state: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None
         self._evaluation_envs: dict[tuple[int, str | None], Any] = {}
+        # of each group, the memory after the actions that the next step takes
+        self._memories: list[RowState] = []
 
     @classmethod
     def of_policy(
@@ -80,11 +82,13 @@ class Collector:
     @property
     def observations(self) -> list[np.ndarray] | None:
         """The current observations [N, *D] of each group; None if the environments are reset before the next step."""
-        return self.stepper.observations
+        states = self.stepper.row_states
+        return None if states is None else [own[OBSERVATIONS] for own in states]
 
     @observations.setter
     def observations(self, observations: list[np.ndarray] | None) -> None:
-        self.stepper.observations = observations
+        states = None if observations is None else [{OBSERVATIONS: own} for own in observations]
+        self.stepper.row_states = states
 
     # rollouts
 
@@ -96,10 +100,10 @@ class Collector:
             schedule: current values of the run's schedules; the policy uses the values that it supports.
 
         Returns:
-            `observations` [T + 1, N, *D]; the policy's columns, `rewards`, `terminated`, `truncated` and `valid`
-            [T, N, …]. A row that is not valid only reset its environment. A raw rollout also has `restarted`, bool
-            [N]: whether the environment was reset since the last rollout. A later call overwrites the arrays, by
-            default the next one (see `ActingGroup.keep_rollouts`).
+            `observations` [T + 1, N, *D]; with memory, `memory` [T + 1, N, M]; the policy's columns, `rewards`,
+            `terminated`, `truncated` and `valid` [T, N, …]. A row that is not valid only reset its environment. A raw
+            rollout also has `restarted`, bool [N]: whether the environment was reset since the last rollout. A later
+            call overwrites the arrays, by default the next one (see `ActingGroup.keep_rollouts`).
 
         Raises:
             NotFiniteError: if an observation or reward is not finite; the next call begins new episodes.
@@ -181,10 +185,19 @@ class Collector:
         return self.act_groups(rng)[0]
 
     def act_groups(self, rng: np.random.Generator | None = None) -> list[np.ndarray]:
-        """Return the environment actions [N, …] of each group; see `act`."""
-        assert self.observations is not None
-        seen = zip(self.groups.values(), self.observations, strict=True)
-        return [group.act(observations, rng) for group, observations in seen]
+        """Return the environment actions [N, …] of each group; see `act`.
+
+        The next step stores the memory after these actions.
+        """
+        assert self.stepper.row_states is not None
+        actions, states = [], self.stepper.row_states
+        self._memories = []
+        for i, group in enumerate(self.groups.values()):
+            states[i] = group.policy.start(states[i])
+            chosen, after = group.act(states[i], rng)
+            actions.append(chosen)
+            self._memories.append(after)
+        return actions
 
     def step(self, actions: np.ndarray) -> StepResult:
         """Take one step in every environment with the environment actions [N, …] of a single policy, and count it.
@@ -205,7 +218,9 @@ class Collector:
         self._check_local()
         valid = sum(int(np.count_nonzero(group.envs.valid)) for group in self.groups.values())
         results = self.envs.step_groups(actions)
-        self.observations, self.ended_episodes = [result[0] for result in results], self.envs.pop_episodes()
+        memories, self._memories = self._memories or [{} for _ in results], []
+        self.stepper.row_states = [{OBSERVATIONS: r[0], **own} for r, own in zip(results, memories, strict=True)]
+        self.ended_episodes = self.envs.pop_episodes()
         self.stats.steps += valid
         self.stats.add(self.ended_episodes, 0.0)
         return results
@@ -254,13 +269,13 @@ class Collector:
         arrays: dict[str, np.ndarray] = {}
         snapshot = self.stepper.snapshot()
         record = {'environments': None, 'uncopied': self.envs.snapshot_problem, 'rngs': self.streams.state()}
-        observations = None if snapshot is None else self.observations
+        states = None if snapshot is None else self.stepper.row_states
         if snapshot is not None:
             arrays, record['environments'] = add_prefix('environments', snapshot.arrays), snapshot.record
         for i, (name, group) in enumerate(self.groups.items()):
             own, own_record = group.state()
-            if observations is not None:
-                own['observations'] = np.array(observations[i])
+            if states is not None:
+                own |= {key: np.array(x) for key, x in states[i].items()}
             arrays |= add_prefix(name, own)
             if name:
                 record.setdefault('collectors', {})[name] = own_record
@@ -295,5 +310,7 @@ class Collector:
             self.envs.restore(Snapshot(strip_prefix('environments', arrays), record['environments']))
         except ValueError:  # the saved environments are different, or their number is
             return False
-        self.observations = [np.array(of_group['observations']) for of_group in own.values()]
+        self.stepper.row_states = [
+            {key: np.array(of_group[key]) for key in ROW_STATES if key in of_group} for of_group in own.values()
+        ]
         return True

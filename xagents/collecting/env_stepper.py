@@ -17,7 +17,7 @@ import numpy as np
 from xagents.collecting.finite import check_rollout
 from xagents.collecting.opponents import OpponentPool
 from xagents.collecting.policies import Policy
-from xagents.collecting.rollouts import Rollout
+from xagents.collecting.rollouts import OBSERVATIONS, Rollout, RowState
 from xagents.collecting.statistics import Statistics
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.spaces import ActionDecoder
@@ -102,8 +102,8 @@ class FillResult(NamedTuple):
 class EnvStepper(Protocol):
     """The interface between a collector and the object that steps its environments, locally or in explorers."""
 
-    # current observations [N, *D] of each group; None if the environments must be reset
-    observations: list[np.ndarray] | None
+    # the current observations and memory of each group; None if the environments must be reset
+    row_states: list[RowState] | None
 
     def reset(self, seed: int) -> None:
         """Reset every environment."""
@@ -126,15 +126,15 @@ class LocalEnvStepper:
 
     def __init__(self, envs: Any):
         self.envs = envs
-        self.observations: list[np.ndarray] | None = None
+        self.row_states: list[RowState] | None = None
 
     def reset(self, seed: int) -> None:
         """Reset every environment."""
-        self.observations = [group.reset(seed) for group in self.envs.groups.values()]
+        self.row_states = [{OBSERVATIONS: group.reset(seed)} for group in self.envs.groups.values()]
 
     def snapshot(self) -> Snapshot | None:
         """Return a snapshot of the environments; None if they must be reset or cannot be copied."""
-        return None if self.observations is None else self.envs.snapshot()
+        return None if self.row_states is None else self.envs.snapshot()
 
     def fill(
         self, rollouts: Sequence[Rollout], requests: Sequence[CollectRequest], stats: CollectStats
@@ -147,20 +147,27 @@ class LocalEnvStepper:
         clock, envs = time.perf_counter, self.envs
         groups = list(zip(envs.groups.values(), rollouts, requests, strict=True))
         decoders = [ActionDecoder(group.action_space) for group, *_ in groups]
-        assert self.observations is not None
+        assert self.row_states is not None
         # None: after an error, they must be reset
-        observations, self.observations = [np.array(own) for own in self.observations], None
+        states, self.row_states = (
+            [request.policy.start(own) for own, request in zip(self.row_states, requests, strict=True)],
+            None,
+        )
         acting, stepping, start = 0.0, 0.0, clock()
         t = 0
         try:
             for t in range(len(rollouts[0]['valid'])):
                 before = clock()
                 stats.row, actions = t, []
-                for (group, rollout, request), decode, own in zip(groups, decoders, observations, strict=True):
+                for (group, rollout, request), decode, own in zip(groups, decoders, states, strict=True):
                     policy, statistics, noise, schedule, _ = request
-                    rollout['observations'][t], rollout['valid'][t] = own, group.valid
+                    rollout['valid'][t] = group.valid
+                    for name, x in own.items():
+                        rollout[name][t] = x
                     row = None if noise is None else noise[t // policy.noise_repeat]
-                    chosen = policy(statistics.prepare(own), row, valid=group.valid, **schedule)
+                    seen = statistics.prepare(own[OBSERVATIONS])
+                    chosen, after = policy.step(seen, row, own, group.valid, valid=group.valid, **schedule)
+                    own |= after
                     for name in policy.columns:
                         rollout[name][t] = chosen[name]
                     actions.append(decode(chosen['actions']))
@@ -172,15 +179,17 @@ class LocalEnvStepper:
                     stats.steps += int(np.count_nonzero(rollout['valid'][t]))
                 if episodes := envs.pop_episodes():
                     stats.add(episodes, clock() - start)
-                observations = [result[0] for result in results]
+                for own, result in zip(states, results, strict=True):
+                    own[OBSERVATIONS] = result[0]
                 stepping += clock() - between
         except Exception:
             for rollout in rollouts:
                 check_rollout(rollout, t)  # a NaN is the likely cause of another error
             raise
-        self.observations = observations
-        for rollout, own in zip(rollouts, observations, strict=True):
-            rollout['observations'][-1] = own
+        self.row_states = states
+        for rollout, own in zip(rollouts, states, strict=True):
+            for name, x in own.items():
+                rollout[name][-1] = x
         stats.seconds['act'] += acting
         stats.seconds['env'] += stepping
         for rollout in rollouts:

@@ -167,6 +167,9 @@ def policy_form(agent: Any) -> PolicyForm:
             f'the policy of {agent.id} has no plan (docs/policy.md), by which its opponents in {agent.envs.id} act'
         )
         raise OptionError('env', problem)
+    if plan.memory_units:
+        problem = f'{agent.envs.id} is a game, whose opponents have no memory: expected no recurrent layers'
+        raise OptionError('memory', problem)
     return PolicyForm(policy, plan)
 
 

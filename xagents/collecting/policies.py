@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
-from xagents.collecting.rollouts import ColumnSpecs
+from xagents.collecting.rollouts import MEMORY, OBSERVATIONS, ColumnSpecs, RowState
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ILLEGAL, LEGAL_FROM, ActingNetwork, PublishedWeights
 from xagents.networks.sampling import (
@@ -55,14 +55,15 @@ class Policy(ABC):
     def __call__(
         self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
     ) -> dict[str, np.ndarray]:
-        """Return the columns [N, …] by name.
+        """Return the columns [N, …] by name; of a policy with memory, also `memory` [N, M] after the step.
 
         Args:
             observations: prepared observations [N, *D].
             noise: result of `draw_noise`, [N, …]; None for greedy actions.
             valid: bool [N], whether the environment is within an episode, for noise that is correlated in time. Only
                 collecting passes it.
-            schedule: current values of the run's schedules, by name.
+            schedule: current values of the run's schedules, by name; of a policy with memory, also `memory` [N, M]
+                before the step, by default zeros.
         """
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -72,6 +73,55 @@ class Policy(ABC):
     def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
         """Return the noise of `shape` actions while collecting; by default that of `draw_noise`."""
         return self.draw_noise(rng, shape)
+
+    @property
+    def memory_units(self) -> int:
+        """M, the length of the memory of one row; 0 if actions depend on the present observation only."""
+        return getattr(self.network, 'memory_units', 0)
+
+    def start(self, row_state: RowState) -> RowState:
+        """Return a copy of the state of rows for the next step; a missing memory is that before an episode, zeros."""
+        state = {name: np.array(x) for name, x in row_state.items()}
+        if self.memory_units and MEMORY not in state:
+            state[MEMORY] = np.zeros((len(state[OBSERVATIONS]), self.memory_units), np.float32)
+        return state
+
+    def step(
+        self,
+        observations: np.ndarray,
+        noise: np.ndarray | None,
+        row_state: RowState,
+        in_episode: np.ndarray,
+        /,
+        **others: Any,
+    ) -> tuple[dict[str, np.ndarray], RowState]:
+        """Return the columns [N, …] by name, and the memory after the step.
+
+        Args:
+            observations: prepared observations [N, *D].
+            noise: as for a call.
+            row_state: the state of the rows; its memory, if there is one, is that before the step.
+            in_episode: bool [N], False in rows that only reset, whose memory becomes zeros.
+            others: further arguments of a call.
+
+        Returns:
+            The columns, and a dict with `memory` [N, M] if the policy has memory.
+        """
+        if not self.memory_units:
+            return self(observations, noise, **others), {}
+        columns = self(observations, noise, memory=row_state[MEMORY], **others)
+        return columns, {MEMORY: columns[MEMORY] * in_episode[:, None]}
+
+    def run_network(
+        self, observations: np.ndarray, noise: np.ndarray | None = None, memory: np.ndarray | None = None
+    ) -> tuple[Sequence[np.ndarray], dict[str, np.ndarray]]:
+        """Return the outputs of the network, and a dict with `memory` after the step if the policy has memory."""
+        assert self.network is not None
+        if not self.memory_units:
+            given = () if noise is None else (noise,)
+            return self.network(observations, *given), {}
+        *outputs, after = self.network(observations, noise, memory)
+        return outputs, {MEMORY: after}
 
     @property
     def published_weights(self) -> PublishedWeights:
@@ -131,7 +181,14 @@ class SamplingPolicy(Policy):
         self.columns = {'actions': (distribution.action_shape, distribution.action_dtype), **outputs}
 
     def __call__(
-        self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **others: Any
+        self,
+        observations: np.ndarray,
+        noise: np.ndarray | None,
+        /,
+        *,
+        valid: np.ndarray | None = None,
+        memory: np.ndarray | None = None,
+        **others: Any,
     ) -> dict[str, np.ndarray]:
         """Return `actions` [N, …] and the parameters of the distribution; without noise, the most probable actions.
 
@@ -140,12 +197,11 @@ class SamplingPolicy(Policy):
         random = self.warming_up and valid is not None
         if random and noise is not None and not self.masked:
             return {'actions': noise}
-        assert self.network is not None
-        outputs = self.network(observations)
+        outputs, after = self.run_network(observations, memory=memory)
         if random and self.masked:
             outputs = [uniform_logits(outputs[0])]
         actions = self.distribution.mode(outputs) if noise is None else self.distribution.sample(outputs, noise)
-        return {'actions': actions, **self.distribution.parameters(outputs)}
+        return {'actions': actions, **self.distribution.parameters(outputs), **after}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Return the noise of `shape` actions, [*shape, …]."""
@@ -187,10 +243,17 @@ class EpsilonGreedyPolicy(Policy):
         self.masked = masked
         self.output_units = (n_actions,)
 
-    def __call__(self, observations: np.ndarray, noise: np.ndarray | None, /, **schedule: Any) -> dict[str, np.ndarray]:
+    def __call__(
+        self,
+        observations: np.ndarray,
+        noise: np.ndarray | None,
+        /,
+        *,
+        memory: np.ndarray | None = None,
+        **schedule: Any,
+    ) -> dict[str, np.ndarray]:
         """Return `actions` [N]; the noise is uniform, [N, 2]."""
-        assert self.network is not None
-        values = self.network(observations)[0]
+        (values, *_), after = self.run_network(observations, memory=memory)
         actions = values.argmax(1)
         if noise is not None:
             if self.masked:
@@ -198,7 +261,7 @@ class EpsilonGreedyPolicy(Policy):
             else:
                 random_actions = np.minimum((noise[:, 1] * self.n_actions).astype(np.int64), self.n_actions - 1)
             actions = np.where(noise[:, 0] < schedule.get('epsilon', self.epsilon), random_actions, actions)
-        return {'actions': actions}
+        return {'actions': actions, **after}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Return uniform numbers [*shape, 2]: the first decides if the action is random, the second selects it."""
@@ -330,14 +393,17 @@ class EpsilonRandomPolicy(Policy):
 
     def __call__(self, observations: np.ndarray, noise: Any, /, **others: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N, …]; `noise` is the noise of the other policy, bool [N], and random actions [N, …]."""
+        memory = {name: x for name, x in others.items() if name == MEMORY}
         if noise is None:
-            return self.policy(observations, None)
+            return self.policy(observations, None, **memory)
         policy_noise, is_random, random_actions = noise
-        actions = self.policy(observations, policy_noise)['actions']
+        columns = self.policy(observations, policy_noise, **memory)
+        actions, after = columns['actions'], {name: np.array(x) for name, x in columns.items() if name == MEMORY}
         if self._sampler is not None:
-            assert self.network is not None
-            random_actions = self._sampler.sample([uniform_logits(self.network(observations)[0])], random_actions)
-        return {'actions': np.where(is_random.reshape(-1, *(1,) * (actions.ndim - 1)), random_actions, actions)}
+            outputs = self.run_network(observations, **memory)[0]
+            random_actions = self._sampler.sample([uniform_logits(outputs[0])], random_actions)
+        is_random = is_random.reshape(-1, *(1,) * (actions.ndim - 1))
+        return {'actions': np.where(is_random, random_actions, actions), **after}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
         """Return the noise of `shape` = [N] actions."""

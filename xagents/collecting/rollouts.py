@@ -12,13 +12,22 @@ from xagents.envs.interface import Envs
 Rollout = dict[str, np.ndarray]
 # shape and dtype, for one environment, of each column that a policy fills
 ColumnSpecs = Mapping[str, tuple[tuple[int, ...], Any]]
+# the arrays that the next step begins with: `observations` [N, *D], and `memory` [N, M] of a policy with memory
+RowState = dict[str, np.ndarray]
+# their names in a rollout, where they have T + 1 rows
+OBSERVATIONS, MEMORY = ROW_STATES = 'observations', 'memory'
 
 
-def allocate_rollout(envs: Envs, n_steps: int, columns: ColumnSpecs) -> Rollout:
-    """Return arrays for a rollout: observations [T + 1, N, *D], other columns [T, N, …]."""
+def allocate_rollout(envs: Envs, n_steps: int, columns: ColumnSpecs, memory_units: int = 0) -> Rollout:
+    """Return arrays for a rollout: observations [T + 1, N, *D], other columns [T, N, …].
+
+    If M = `memory_units` is not 0, `memory` [T + 1, N, M] is the memory of the policy before each step.
+    """
     shape, space = (n_steps, envs.n_envs), envs.observation_space
+    memory = {MEMORY: np.zeros((n_steps + 1, envs.n_envs, memory_units), np.float32)} if memory_units else {}
     return {
-        'observations': np.zeros((n_steps + 1, envs.n_envs, *space.shape), space.dtype),
+        OBSERVATIONS: np.zeros((n_steps + 1, envs.n_envs, *space.shape), space.dtype),
+        **memory,
         **{name: np.zeros(shape + s, d) for name, (s, d) in columns.items()},
         'rewards': np.zeros(shape, np.float32),
         **{name: np.zeros(shape, bool) for name in ('terminated', 'truncated', 'valid')},

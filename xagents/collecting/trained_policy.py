@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from xagents.collecting.policies import Policy, policy_from_dict
 from xagents.collecting.policy_files import FORMAT, PolicyData, damaged_policy, read_policy_data
+from xagents.collecting.row_memory import RowMemory
 from xagents.collecting.statistics import Statistics
 from xagents.envs.interface import Envs
 from xagents.envs.normalisation import ObservationNormalizer
@@ -60,7 +61,7 @@ def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_space
     plan: NetworkPlan | None = getattr(network, 'plan', None)
     if record is None or network is None or plan is None:
         return None
-    weights = np.array(network.published_weights.weights, np.float32)
+    plan, weights = plan.pruned(), np.array(network.published_weights.weights, np.float32)
     arrays = {WEIGHTS: weights, VERSION: np.array(_version_of(weights))}
     if statistics.observations:
         arrays |= add_prefix('observation_statistics', statistics.observations.state())
@@ -146,6 +147,7 @@ class TrainedPolicy:
         if units != self.acting_policy.output_units or not self.acting_policy.fits(self.spaces.actions):
             raise ValueError(f'its network has outputs {units}, which do not fit actions {self.spaces.actions}')
         self._rng = np.random.default_rng()
+        self._memory = RowMemory()
 
     def __repr__(self) -> str:
         spaces = f'{describe_space(self.spaces.observations)} to {describe_space(self.spaces.actions)}'
@@ -153,6 +155,8 @@ class TrainedPolicy:
 
     def __call__(self, observations: Any, stochastic: bool = False) -> Any:
         """Return environment actions.
+
+        A policy with memory remembers the observations of each row since the last `reset`.
 
         Args:
             observations: raw observations [N, …], batched as by vector environments, or those of one environment.
@@ -162,7 +166,8 @@ class TrainedPolicy:
             [N, …] in the shape and dtype of the action space; one action for the observation of one environment.
 
         Raises:
-            ValueError: if the observations do not fit the observation space, or a mask has no legal action.
+            ValueError: if the observations do not fit the observation space, a mask has no legal action, or the number
+                of rows has changed and the policy has memory.
         """
         try:
             single = self.encoder.is_single(observations)
@@ -174,7 +179,8 @@ class TrainedPolicy:
         if self.encoder.n_mask:
             check_masks(self.encoder.masks(encoded), self.spaces.actions)
         noise = self.acting_policy.draw_noise(self._rng, (len(encoded),)) if stochastic else None
-        actions = self._decode(self.acting_policy(self.statistics.prepare(encoded), noise)['actions'])
+        columns = self._memory.act(self.acting_policy, self.statistics.prepare(encoded), noise)
+        actions = self._decode(columns['actions'])
         return map_tree(lambda leaf: np.array(leaf)[0] if single else np.array(leaf), actions)
 
     def predict(
@@ -184,12 +190,24 @@ class TrainedPolicy:
 
         Args:
             observation: as for `__call__`.
-            state: returned unchanged.
-            episode_start: without effect.
+            state: the memory [N, M] before the step; None before the first step.
+            episode_start: bool [N], the rows in which an episode begins, whose memory is forgotten.
             deterministic: whether to return the best actions; if False, actions are sampled.
-        """
-        return self(observation, stochastic=not deterministic), state
 
-    def reset(self, seed: int | None = None) -> None:
-        """Restart the random generator for sampled actions, from the seed if it is given."""
-        self._rng = np.random.default_rng(seed)
+        Returns:
+            The actions, and the memory after the step; of a policy without memory, `state` unchanged.
+        """
+        with self._memory.replaced(self.acting_policy, state, episode_start) as memory:
+            return self(observation, stochastic=not deterministic), memory.state
+
+    def reset(self, seed: int | None = None, rows: Any = None) -> None:
+        """Begin episodes: forget the memory, and restart the random generator for sampled actions.
+
+        Args:
+            seed: the seed of the generator.
+            rows: the rows that begin an episode, as indices or bool [N]; all if None. Other rows keep their memory, and
+                the generator continues.
+        """
+        self._memory.reset(rows)
+        if rows is None:
+            self._rng = np.random.default_rng(seed)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xagents.collecting.rollouts import ROW_STATES, RowState
 from xagents.envs.snapshots.write import Snapshot
 from xagents.explorers.messages import Message, WireError
 from xagents.pipeline.context import EpisodeEnd
@@ -42,29 +43,38 @@ class Fragment(NamedTuple):
     snapshot_problem: str
 
 
-def pack_env_state(copies: Sequence[Snapshot], observations: Mapping[str, np.ndarray] | None = None) -> MessagePart:
+def pack_env_state(copies: Sequence[Snapshot], row_states: Mapping[str, RowState] | None = None) -> MessagePart:
     """Return the state of environments as a part of a message.
 
     Args:
         copies: n snapshots of environments.
-        observations: [n, *D], the current observations of each policy; omitted from the message if None.
+        row_states: the current observations and memory of each policy; omitted from the message if None.
     """
     held = {str(i): copy.arrays['bytes'] for i, copy in enumerate(copies)}
-    for name, own in (observations or {}).items():
-        held |= add_prefix(name, {'observations': own})
+    for name, own in (row_states or {}).items():
+        held |= add_prefix(name, own)
     return {ENV_STATE: [copy.record for copy in copies]}, add_prefix(ENV_STATE, held)
 
 
-def unpack_env_state(part: MessagePart, policies: Iterable[str]) -> tuple[list[Snapshot], list[np.ndarray]]:
-    """Return n snapshots and the observations [n, *D] of each policy.
+def unpack_env_state(part: MessagePart, policies: Iterable[str]) -> tuple[list[Snapshot], list[RowState]]:
+    """Return n snapshots, and the observations and memory of each policy.
 
     Args:
-        part: a part that `pack_env_state` made with observations.
+        part: a part that `pack_env_state` made with the states of rows.
         policies: the names of the policies.
     """
     held = strip_prefix(ENV_STATE, part[1])
     copies = [Snapshot({'bytes': held[str(i)]}, record) for i, record in enumerate(part[0][ENV_STATE])]
-    return copies, [np.array(strip_prefix(name, held)['observations']) for name in policies]
+    return copies, [_row_state(strip_prefix(name, held)) for name in policies]
+
+
+def _row_state(arrays: Mapping[str, np.ndarray]) -> RowState:
+    return {name: np.array(arrays[name]) for name in ROW_STATES if name in arrays}
+
+
+def last_row_state(rollout: Mapping[str, np.ndarray]) -> RowState:
+    """Return the observations and the memory after the last step of a rollout."""
+    return {name: rollout[name][-1] for name in ROW_STATES if name in rollout}
 
 
 class FragmentSpec(NamedTuple):
@@ -136,7 +146,7 @@ def _parse_env_state(records: Any, arrays: Mapping[str, np.ndarray], spec: Fragm
     if not whole or any(array.dtype != np.uint8 or array.ndim != 1 for array in held.values()):
         raise ValueError('the state of the environments is invalid')
     for policy in spec.columns:
-        held |= add_prefix(policy, {'observations': strip_prefix(policy, arrays)['observations'][-1]})
+        held |= add_prefix(policy, last_row_state(strip_prefix(policy, arrays)))
     return {ENV_STATE: records}, add_prefix(ENV_STATE, held)
 
 

@@ -20,7 +20,7 @@ from xagents.collecting.env_stepper import CollectRequest, CollectStats, LocalEn
 from xagents.collecting.finite import NotFiniteError
 from xagents.collecting.opponents import OPPONENTS, OpponentPool, PolicyForm
 from xagents.collecting.policies import Policy, policy_from_dict
-from xagents.collecting.rollouts import Rollout, allocate_rollout
+from xagents.collecting.rollouts import OBSERVATIONS, Rollout, allocate_rollout
 from xagents.collecting.statistics import Statistics, normalizer_for
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Envs
@@ -152,16 +152,17 @@ class RolloutWorker:
         stepper = self.stepper
         if 'seed' in header:
             groups = stepper.envs.groups.values()
-            stepper.observations = [group.reset(header['seed'], self.first) for group in groups]
+            stepper.row_states = [{OBSERVATIONS: group.reset(header['seed'], self.first)} for group in groups]
         elif ENV_STATE in header:
-            copies, observations = unpack_env_state((dict(header), dict(arrays)), self.policies)
+            copies, row_states = unpack_env_state((dict(header), dict(arrays)), self.policies)
             stepper.envs.restore_each(copies)
-            stepper.observations = observations
+            stepper.row_states = row_states
 
     def _rollout_buffers(self, n_steps: int) -> dict[str, Rollout]:
         for name, policy in self.policies.items():
             if name not in self._rollouts or len(self._rollouts[name]['valid']) != n_steps:
-                self._rollouts[name] = allocate_rollout(self.stepper.envs.groups[name], n_steps, policy.columns)
+                rows = self.stepper.envs.groups[name]
+                self._rollouts[name] = allocate_rollout(rows, n_steps, policy.columns, policy.memory_units)
         return self._rollouts
 
     def _env_state(self, result: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -169,11 +170,11 @@ class RolloutWorker:
 
         If the environments cannot be copied, return no arrays and add only the reason.
         """
-        copies = None if self.stepper.observations is None else self.stepper.envs.snapshot_each()
+        copies = None if self.stepper.row_states is None else self.stepper.envs.snapshot_each()
         result['uncopied'] = self.stepper.envs.snapshot_problem
         if copies is None:
             return {}
-        header, arrays = pack_env_state(copies)  # the last row of the fragment has the observations
+        header, arrays = pack_env_state(copies)  # the last row of the fragment has observations and memory
         result |= header
         return arrays
 

@@ -20,7 +20,7 @@ import numpy as np
 from xagents.collecting.env_stepper import CollectRequest, CollectStats, FillResult, LocalEnvStepper
 from xagents.collecting.finite import check_rollout
 from xagents.collecting.random_streams import RandomStreams
-from xagents.collecting.rollouts import Rollout
+from xagents.collecting.rollouts import Rollout, RowState
 from xagents.envs.snapshots.write import Snapshot
 from xagents.explorers.assembler import RolloutAssembler
 from xagents.explorers.assignments import (
@@ -36,6 +36,7 @@ from xagents.explorers.fragments import (
     ENV_STATE,
     NOISE_STATE,
     FragmentSpec,
+    last_row_state,
     pack_env_state,
     parse_fragment,
     unpack_env_state,
@@ -65,8 +66,8 @@ class WorkerPool:
         max_lag: K, the maximum age of a fragment in rollouts when the learner uses it.
 
     Attributes:
-        observations: [N, *D] of each policy, the observations after the last rollout; None if the environments will be
-            reset.
+        row_states: the observations and the memory of each policy after the last rollout; None if the environments will
+            be reset.
         n_lost_envs: the number of environments that were reset because their worker was lost.
         snapshot_problem: the reason why environments cannot be copied; empty if they can.
     """
@@ -85,7 +86,7 @@ class WorkerPool:
         agents = {name: policy['agents_per_env'] for name, policy in specification['policies'].items()}
         ends = [n_envs * i // n_explorers for i in range(n_explorers + 1)]
         self.shards = [EnvShard(i, a, b - a, agents) for i, (a, b) in enumerate(itertools.pairwise(ends))]
-        self.observations: list[np.ndarray] | None = None
+        self.row_states: list[RowState] | None = None
         self.n_lost_envs, self.snapshot_problem = 0, ''
         self._agents, self._n_envs, self._max_lag = agents, n_envs, max_lag
         self._assembler = RolloutAssembler(self.shards, max_lag > 0)
@@ -109,7 +110,7 @@ class WorkerPool:
         for shard in self.shards:
             shard.state_before = shard.state_after = ({'seed': seed}, {})
             shard.in_sync = False
-        self.observations = [np.zeros(0)]  # the next fragments contain the observations
+        self.row_states = [{} for _ in self._agents]  # the next fragments contain them
 
     def fill(
         self, rollouts: Sequence[Rollout], requests: Sequence[CollectRequest], stats: CollectStats
@@ -122,7 +123,7 @@ class WorkerPool:
             RunInterrupted: If the run should end while it waits for fragments, or explorers are missing at the
                 deadline; the state is then unchanged.
         """
-        start, previous_observations = time.perf_counter(), self.observations
+        start, previous_states = time.perf_counter(), self.row_states
         by_policy, asked = (dict(zip(self._agents, items, strict=True)) for items in (rollouts, requests))
         self._n_rollouts += 1
         self._array_specs, self._noisy = {}, [n for n, r in asked.items() if r.policy.exploration is not None]
@@ -140,13 +141,13 @@ class WorkerPool:
                 self._assign(asked, broadcast)
         n = len(self.shards)
         batch, self._pending_fragments = self._pending_fragments[:n], self._pending_fragments[n:]
-        self.observations = None  # after an error the environments are reset
+        self.row_states = None  # after an error the environments are reset
         policies = {name: request.policy for name, request in asked.items()}
         filled = self._assembler.assemble(batch, by_policy, policies, stats, time.perf_counter() - start)
         self._report(batch, stats)
         for rollout in rollouts:
             check_rollout(rollout)
-        self._store_env_states(batch, previous_observations)
+        self._store_env_states(batch, previous_states)
         if self._max_lag:  # workers collect while the learner uses this rollout
             self._assign(asked, broadcast)
         return [filled[name] for name in by_policy]
@@ -168,21 +169,21 @@ class WorkerPool:
 
     def _adopt_local_state(self) -> None:
         """Set the state of all shards to the state of the environments of this process."""
-        local_stepper, observations = self._local_stepper, self._local_stepper.observations
-        copies = None if observations is None else local_stepper.envs.snapshot_each()
-        if observations is not None and copies is not None:
-            self.observations = [np.array(own) for own in observations]
+        local_stepper, states = self._local_stepper, self._local_stepper.row_states
+        copies = None if states is None else local_stepper.envs.snapshot_each()
+        if states is not None and copies is not None:
+            self.row_states = [_copy(own) for own in states]
             for shard in self.shards:
-                columns = zip(shard.columns.items(), self.observations, strict=True)
-                seen = {name: own[part] for (name, part), own in columns}
+                columns = zip(shard.columns.items(), self.row_states, strict=True)
+                seen = {name: {key: x[part] for key, x in own.items()} for (name, part), own in columns}
                 shard.state_before = shard.state_after = pack_env_state(copies[shard.envs], seen)
 
     def restore_local_envs(self) -> bool:
         """Set the environments of this process to the state of all shards; return whether that succeeded."""
         local_stepper = self._local_stepper
-        local_stepper.observations = None
+        local_stepper.row_states = None
         states = [s.state_after for s in self.shards if s.state_after is not None and ENV_STATE in s.state_after[0]]
-        if self.observations is None or len(states) < len(self.shards):
+        if self.row_states is None or len(states) < len(self.shards):
             local_stepper.envs.snapshot_problem = self.snapshot_problem
             return False
         try:
@@ -191,23 +192,25 @@ class WorkerPool:
         except ValueError as error:  # the bytes of a snapshot come from a worker and may be invalid
             local_stepper.envs.snapshot_problem = one_line(error)
             return False
-        local_stepper.observations = [np.array(own) for own in self.observations]
+        local_stepper.row_states = [_copy(own) for own in self.row_states]
         return True
 
-    def _store_env_states(self, batch: list[ReceivedFragment], previous: list[np.ndarray] | None) -> None:
-        """Store the states and observations at the end of the fragments of a batch."""
-        observations = []
+    def _store_env_states(self, batch: list[ReceivedFragment], previous: list[RowState] | None) -> None:
+        """Store the states of environments and rows at the end of the fragments of a batch."""
+        states = []
         for i, (name, per_env) in enumerate(self._agents.items()):
-            after = [strip_prefix(name, received.fragment.columns)['observations'][-1] for received in batch]
-            shape = (self._n_envs * per_env, *after[0].shape[1:])
-            fits = previous is not None and len(previous) > i and previous[i].shape == shape
-            own = np.array(previous[i]) if previous is not None and fits else np.zeros(shape, after[0].dtype)
-            for received, last in zip(batch, after, strict=True):
-                own[received.shard.columns[name]] = last
-            observations.append(own)
+            after = [last_row_state(strip_prefix(name, received.fragment.columns)) for received in batch]
+            own = {} if previous is None else _copy(previous[i])
+            for key, x in after[0].items():
+                shape = (self._n_envs * per_env, *x.shape[1:])
+                if key not in own or own[key].shape != shape:
+                    own[key] = np.zeros(shape, x.dtype)
+                for received, last in zip(batch, after, strict=True):
+                    own[key][received.shard.columns[name]] = last[key]
+            states.append(own)
         for shard, _, fragment, *_ in batch:
             shard.state_after = fragment.env_state
-        self.observations = observations
+        self.row_states = states
 
     # assignments
 
@@ -332,3 +335,7 @@ class WorkerPool:
         alive = sum(shard.link is not None for shard in self.shards)
         counts = {'alive': alive, 'lost': self.n_lost, 'lost_environments': self.n_lost_envs}
         stats.metrics |= {f'explorers/{name}': float(number) for name, number in counts.items()}
+
+
+def _copy(row_state: RowState) -> RowState:
+    return {name: np.array(x) for name, x in row_state.items()}
