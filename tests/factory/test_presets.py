@@ -51,7 +51,7 @@ def test_settings_fit_the_agent(preset):
 def test_minibatches_divide_the_rollout(preset):
     own = {name: v for name, v in preset.options.items() if name in declared_options(find_agent(preset.agent).options)}
     minibatches = Minibatches(find_agent(preset.agent).options.resolve(own), preset.options['n_envs'])
-    assert minibatches.per_pass * minibatches.size == minibatches.transitions
+    assert minibatches.per_pass * minibatches.size == minibatches.rows
 
 
 @pytest.mark.parametrize('preset', [p for p in EVERY if p.env != presets.ATARI], ids=lambda p: f'{p.agent} {p.env}')

@@ -82,7 +82,11 @@ def test_python_names_and_keys_of_files_are_answered_as_well(folder):
 
 @pytest.mark.parametrize(
     ('name', 'nearest'),
-    [('C51', 'dqn --distribution categorical'), ('QR-DQN', 'dqn --distribution quantile'), ('RecurrentPPO', 'ppo')],
+    [
+        ('C51', 'dqn --distribution categorical'),
+        ('QR-DQN', 'dqn --distribution quantile'),
+        ('RecurrentPPO', 'ppo --memory'),
+    ],
 )
 def test_an_agent_of_others_is_answered_with_the_nearest_here(name, nearest, folder):
     code, _, stderr = execute('train', name, '--env', 'Pendulum-v1', '--max-steps', '10')
@@ -103,7 +107,7 @@ def test_methods_and_classes_of_others_are_answered_with_ours(small_agents):
         with pytest.raises(AttributeError, match=rf'no attribute {name!r}, expected xagents\.load\(directory'):
             getattr(owner, name)
     assert not hasattr(agent, 'load') and not hasattr(agent, 'anything')
-    with pytest.raises(ImportError, match='the nearest to RecurrentPPO is ppo'):
+    with pytest.raises(ImportError, match='the nearest to RecurrentPPO is ppo --memory'):
         exec('from xagents import RecurrentPPO')
     with pytest.raises(ImportError, match=r'expected agent\.evaluate\(episodes=…\)'):
         exec('from xagents import evaluate_policy')

@@ -36,6 +36,11 @@ OF_GROUPS = [
     ('dqn', {'her_strategy': 'final'}, 'her_strategy: got final, which requires --her'),
     ('dqn', {'her_ratio': 0.5}, 'her_ratio: got 0.5, which requires --her'),
     ('dqn', {'gradient_steps': 0}, 'gradient_steps: got 0, expected -1 (as many as steps taken)'),
+    (
+        'ppo',
+        {'n_steps': 64, 'sequence_length': 24},
+        'sequence_length: got 24, expected a divisor of the 64 of --n-steps',
+    ),
     ('dqn', {'n_quantiles': 5}, 'n_quantiles: got 5, which requires --distribution quantile'),
     ('dqn', {'n_atoms': 5}, 'n_atoms: got 5, which requires --distribution categorical'),
     ('dqn', {'value_min': -5.0}, 'value_min: got -5.0, which requires --distribution categorical'),
@@ -142,6 +147,24 @@ OF_SETTINGS = [
     ('ppo', {'normalize_layers': 'layer'}, 'normalize_layers: got layer, which requires --net'),
     ('ppo', {'block': 'simba'}, 'block: got simba, which requires --net'),
     ('ppo', {'explorers': 3, 'n_envs': 2}, 'explorers: got 3, expected at most the 2 of --n-envs'),
+    ('sac', {'memory': 4}, 'memory: got 4, but sac has no memory, expected one of a2c, dqn, ppo, pqn'),
+    ('ppo', {'memory': 4, **FILE}, 'memory: cannot be used with own.cfg: the file sets the recurrent layers'),
+    ('ppo', {'memory_kind': 'lstm'}, 'memory_kind: got lstm, which requires --memory'),
+    ('dqn', {'memory': 4, 'dataset': 'd'}, 'dataset: got d with memory, which data sets do not contain'),
+    ('dqn', {'memory': 4, 'fill_from': 'd'}, 'fill_from: got d with memory, which data sets do not contain'),
+]
+# with networks with and without memory: options of the agent
+OF_MEMORY = [
+    ('ppo', False, {'sequence_length': 8}, 'sequence_length: got 8, which requires --memory'),
+    ('dqn', False, {'sequence_length': 8}, 'sequence_length: got 8, which requires --memory'),
+    ('dqn', False, {'burn_in': 8}, 'burn_in: got 8, which requires --memory'),
+    ('pqn', False, {'sequence_length': 8}, 'sequence_length: got 8, which requires --memory'),
+    ('ppo', True, {'precision': 'bfloat16'}, 'precision: got bfloat16 with memory, expected float32'),
+    ('dqn', True, {'n_step': 3}, 'n_step: got 3 with memory, expected 1'),
+    ('dqn', True, {'prioritized': True}, 'prioritized: cannot be used with memory'),
+    ('dqn', True, {'her': True}, 'her: cannot be used with memory'),
+    ('dqn', True, {'noisy': True}, 'noisy: cannot be used with memory'),
+    ('dqn', True, {'conservative': 1.0}, 'conservative: got 1.0 with memory'),
 ]
 OF_RUNS = [
     ('bc', {}, 'dataset: got nothing: bc learns only from a data set'),
@@ -191,6 +214,23 @@ def refused(call, *arguments, **options):
 @pytest.mark.parametrize(('group', 'given', 'message'), OF_GROUPS)
 def test_a_group_of_options_refuses_by_its_rule(group, given, message):
     assert refused(options_of(group).resolve, given).startswith(message)
+
+
+@pytest.mark.parametrize(('agent_id', 'has_memory', 'given', 'message'), OF_MEMORY)
+def test_options_are_refused_with_or_without_memory(agent_id, has_memory, given, message, tmp_path):
+    options = options_of(agent_id).resolve(given)
+    assert refused(options.check_memory, has_memory).startswith(message)
+    file = tmp_path / 'own.cfg'
+    file.write_text('[gru-0]\nunits=4\n[dense-actor]\noutput=1\n[dense-critic]\noutput=1\nfrom=gru-0\n')
+    network = ({'memory': 4}, {'model': str(file)}) if has_memory else ({},)
+    for one in network:
+        assert refused(plan_agent, agent_id, {'env': 'CartPole-v1', **one, **given}).startswith(message)
+
+
+def test_every_rule_of_memory_has_a_case():
+    expected = {(entry.options, rule.name) for entry in BUILTIN_AGENTS.values() for rule in entry.options.memory_rules}
+    tested = {(options_of(agent_id), next(iter(given))) for agent_id, has, given, _ in OF_MEMORY if has}
+    assert {name for _, name in expected} <= {name for _, name in tested}
 
 
 def broken(rules, break_one):

@@ -298,7 +298,7 @@ def test_an_agent_is_saved_after_training(tmp_path, capsys):
 
 def test_an_agent_stays_small():
     assert len(vars(BaseAgent(xagents.create_envs('CartPole-v1', 1)))) <= 11
-    assert sum(not name.startswith('_') and hasattr(xagents.PPO, name) for name in dir(xagents.PPO)) <= 54
+    assert sum(not name.startswith('_') and hasattr(xagents.PPO, name) for name in dir(xagents.PPO)) <= 55
 
 
 def test_options_are_fixed_once_the_agent_is_made():

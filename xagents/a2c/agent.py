@@ -11,7 +11,7 @@ from xagents.a2c.cli import A2COptions, ActorCriticOptions
 from xagents.base.actor_critic import ActorCritic
 from xagents.base.batches import RolloutBatch, RolloutSamples, flatten
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise, vtrace
-from xagents.networks.programs import float_outputs, network_input
+from xagents.networks.programs import model_outputs, network_input
 from xagents.options.agents import AgentOptions
 
 
@@ -53,7 +53,7 @@ class A2C(ActorCritic):
             advantages = masked_normalise(advantages, data.valid, 1e-8)
         self.step.set_rate(learning_rate)
         with tf.GradientTape() as tape:
-            outputs, value = self.evaluate_actions(data.observations)
+            outputs, value = self.evaluate_actions(data.observations, *data.sequence)
             policy_loss = self.policy_loss(outputs, data.actions, advantages, data.valid)
             value_loss = masked_mean((data.returns - value) ** 2, data.valid)
             entropy = masked_mean(self.distribution.entropy(outputs), data.valid)
@@ -75,14 +75,16 @@ class A2C(ActorCritic):
             return super().transitions(steps)
         terminated, truncated, valid = steps.flags()
         observations, actions = flatten(steps.observations[:-1]), flatten(steps.actions)
-        outputs, _ = self.evaluate_actions(observations)
+        # one sequence for each environment
+        memory: Any = flatten(steps.memory) if steps.sequence else ()
+        outputs, _ = self.evaluate_actions(observations, *((memory, flatten(valid)) if steps.sequence else ()))
         behaviour_log_probs = self.distribution.log_prob([flatten(x) for x in steps.outputs], actions)
         ratios = tf.reshape(tf.exp(self.distribution.log_prob(outputs, actions) - behaviour_log_probs), valid.shape)
-        values, ended = self.values(steps.observations), tf.maximum(terminated, truncated)
+        values, ended = self.values(steps.observations, *steps.sequence), tf.maximum(terminated, truncated)
         o = self.traced_options
         targets, advantages = vtrace(steps.rewards, values, ratios, terminated, ended, o.gamma, o.lam)
         advantages, targets, before, valid = map(flatten, (advantages, targets, values[:-1], valid))
-        return RolloutSamples(observations, actions, advantages, targets, before, valid, behaviour_log_probs)
+        return RolloutSamples(observations, actions, advantages, targets, before, valid, behaviour_log_probs, memory)
 
     def policy_loss(
         self, outputs: list[tf.Tensor], actions: tf.Tensor, advantages: tf.Tensor, valid: tf.Tensor
@@ -90,7 +92,15 @@ class A2C(ActorCritic):
         """Return −mean(log π(a|s) A): its gradient is the policy gradient (section 4 of the paper)."""
         return -masked_mean(self.distribution.log_prob(outputs, actions) * advantages, valid)
 
-    def evaluate_actions(self, observations: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Return the policy outputs and the values [B] for observations [B, *D]."""
-        policy, value, *rest = float_outputs(self.model(network_input(observations), training=True))
+    def evaluate_actions(self, observations: tf.Tensor, *sequence: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Return the policy outputs and the values [B] for observations [B, *D].
+
+        With memory, `sequence` is that of the samples (see `RolloutSamples.sequence`).
+        """
+        policy, value, *rest = model_outputs(self.model, network_input(observations), *sequence)
         return [policy, *rest], value[:, 0]
+
+    def _state_values(self, observations: tf.Tensor, *sequence: tf.Tensor) -> tf.Tensor:
+        """Return the values, float32 [B] or [B, 1], of network inputs [B, *D]."""
+        # the whole model, because the memory is that of all its layers; the compiler removes unused ones
+        return self.evaluate_actions(observations, *sequence)[1] if sequence else super()._state_values(observations)

@@ -33,4 +33,4 @@ class ActorCritic(OnPolicy):
         outputs = [self.model.outputs[index], *self.model.outputs[2:]]
         if index and (n_mask := self.envs.n_mask):  # the first output is masked already
             outputs[0] = masked_output(outputs[0], self.model.inputs[0], n_mask, self.envs.encoder.n_floats)
-        return KerasNetwork(acting_model(keras.Model(self.model.input, outputs)), self.statistics.dtype)
+        return KerasNetwork(acting_model(keras.Model(self.model.input, outputs)), self.statistics.dtype, self.model)

@@ -28,6 +28,7 @@ from xagents.collecting.opponents import OPPONENTS, OpponentPool, policy_form
 from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.rollouts import ColumnSpecs, Rollout
+from xagents.collecting.row_memory import RowMemory
 from xagents.collecting.statistics import Statistics
 from xagents.envs.create import as_envs
 from xagents.envs.interface import Envs
@@ -136,6 +137,7 @@ class BaseAgent:
         self.progress = Progress(deque(maxlen=self.options.reward_buffer_size), startup_lines=lines)
         self.origin = AgentOrigin()
         self.run: Run | None = None
+        self._memory = RowMemory()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Reject new values of options, which compiled programs would ignore, and of counters."""
@@ -356,6 +358,8 @@ class BaseAgent:
     def act(self, observations: Any, greedy: bool = True, policy: Policy | None = None) -> Any:
         """Return environment actions.
 
+        An agent with memory remembers the observations of each row since the last `reset_memory`.
+
         Args:
             observations: raw observations [N, …] of the environments, any N, or the observation of one environment.
             greedy: whether to return the best actions; if False, actions are sampled.
@@ -366,7 +370,8 @@ class BaseAgent:
             or Tuple of actions, a dict or tuple of arrays.
 
         Raises:
-            ValueError: if observations do not fit, or a mask has no legal action.
+            ValueError: if observations do not fit, a mask has no legal action, or an agent with memory gets another
+                number of rows.
         """
         self.refresh()
         policy, space = self.acting_policy if policy is None else policy, self.envs.encoder.raw_space
@@ -379,7 +384,8 @@ class BaseAgent:
         if encoder.n_mask:
             check_masks(encoder.masks(encoded), self.envs.action_space)
         noise = None if greedy else policy.draw_noise(self.rng('sample'), (len(encoded),))
-        actions = self.collector.group.decode(policy(self.statistics.prepare(encoded), noise)['actions'])
+        columns = self._memory.act(policy, self.statistics.prepare(encoded), noise)
+        actions = self.collector.group.decode(columns['actions'])
         return map_tree(lambda leaf: np.array(leaf)[0] if single else np.array(leaf), actions)
 
     @answer_keywords
@@ -390,11 +396,19 @@ class BaseAgent:
 
         Args:
             observation: as for `act`.
-            state: the state of a recurrent policy; no agent here has one, and it is returned unchanged.
-            episode_start: without effect.
+            state: the memory [N, M] before the step; None before the first step.
+            episode_start: bool [N], the rows in which an episode begins, whose memory is forgotten.
             deterministic: whether to return the best actions; if False, as by default there, actions are sampled.
+
+        Returns:
+            The actions, and the memory after the step; of an agent without memory, `state` unchanged.
         """
-        return self.act(observation, greedy=deterministic), state
+        with self._memory.replaced(self.acting_policy, state, episode_start) as memory:
+            return self.act(observation, greedy=deterministic), memory.state
+
+    def reset_memory(self, rows: Any = None) -> None:
+        """Forget the memory of `act`, of all rows or of some: indices, or bool [N]."""
+        self._memory.reset(rows)
 
     def greedy_model(self, network: keras.Model) -> keras.Model:
         """Return a model whose first output gives the greedy action, for exports; `network` acts for the agent."""

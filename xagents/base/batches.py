@@ -21,6 +21,7 @@ class RolloutBatch(NamedTuple):
         truncated: bool [T, N]
         valid: bool [T, N]; False in a row that only reset its environment.
         outputs: outputs of the policy that acted, [T, N, units] each; empty if rollouts do not contain them.
+        memory: [T / L, N, M], the memory before each sequence of L steps; empty without memory.
     """
 
     observations: Any
@@ -30,6 +31,27 @@ class RolloutBatch(NamedTuple):
     truncated: Any
     valid: Any
     outputs: tuple[Any, ...] = ()
+    memory: tuple[()] | Any = ()
+
+    @property
+    def sequence(self) -> tuple[tf.Tensor, ...]:
+        """The memory [N, M] before the first of T + 1 observations, and `keep` (see `RolloutSamples.sequence`).
+
+        Empty without memory.
+        """
+        if isinstance(self.memory, tuple):
+            return ()
+        valid = tf.cast(self.valid, tf.float32)
+        return self.memory[0], flatten(tf.concat([valid, tf.ones_like(valid[:1])], 0))
+
+    def by_sequence(self, x: tf.Tensor) -> tf.Tensor:
+        """Return [T, N, …] as [B, …]: with memory, as rows of sequences (see `RolloutSamples`)."""
+        if not isinstance(self.memory, tuple):
+            n = self.memory.shape[0]
+            parts = tf.reshape(x, (n, x.shape[0] // n, *x.shape[1:]))
+            ahead = tf.transpose(parts, (1, 0, *range(2, len(parts.shape))))
+            x = tf.reshape(ahead, (x.shape[0] // n, n * x.shape[1], *x.shape[2:]))
+        return flatten(x)
 
     def flags(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return terminated, truncated and valid, float32 [T, N] each."""
@@ -40,6 +62,8 @@ class RolloutBatch(NamedTuple):
 class RolloutSamples(NamedTuple):
     """A flattened rollout with advantages and returns, one row per transition; a whole rollout has B = T x N rows.
 
+    With memory, the rows are those of S sequences of L steps in the order of time: row t S + s is step t of sequence s.
+
     Attributes:
         observations: [B, *D]
         actions: [B, …]
@@ -48,6 +72,7 @@ class RolloutSamples(NamedTuple):
         values: [B], before the update.
         valid: [B], 1, or 0 in rows without a transition.
         log_probs: [B], log probabilities under the policy that acted; 0 if rollouts do not contain its outputs.
+        memory: [S, M], the memory before each sequence; empty without memory.
     """
 
     observations: tf.Tensor
@@ -57,10 +82,23 @@ class RolloutSamples(NamedTuple):
     values: tf.Tensor
     valid: tf.Tensor
     log_probs: tf.Tensor
+    memory: tuple[()] | tf.Tensor = ()
+
+    @property
+    def sequence(self) -> tuple[tf.Tensor, ...]:
+        """The memory [S, M] before each sequence, and `keep` [B], 0 in rows after which it is zeros; empty without."""
+        return () if isinstance(self.memory, tuple) else (self.memory, self.valid)
 
     def take(self, rows: tf.Tensor) -> Self:
-        """Return the given rows."""
-        return type(self)(*(tf.gather(x, rows) for x in self))
+        """Return the given rows; with memory, the given sequences."""
+        columns, memory = self[:-1], self.memory
+        if isinstance(memory, tuple):
+            return type(self)(*(tf.gather(x, rows) for x in columns))
+
+        def sequences(x: tf.Tensor) -> tf.Tensor:
+            return flatten(tf.gather(tf.reshape(x, (-1, memory.shape[0], *x.shape[1:])), rows, axis=1))
+
+        return type(self)(*map(sequences, columns))._replace(memory=tf.gather(memory, rows))
 
 
 class ReplaySamples(NamedTuple):
@@ -72,8 +110,13 @@ class ReplaySamples(NamedTuple):
         rewards: [K, B], sums over the steps of an n-step target.
         next_observations: [K, B, *D]
         discounts: [K, B], factors of the next value; 0 if the episode terminated.
-        weights: [K, B], importance weights; empty if sampling is uniform.
+        weights: [K, B], importance weights, or those of valid steps of sequences; empty if all rows have equal ones.
         noise: [K, B, A], noise on target actions; empty if the update needs none.
+        memory: [K, S, M], with memory: that before each of S sequences, whose steps are the rows (see
+            `RolloutSamples`); empty without memory.
+        next_memory: the same for next observations.
+        keep: [K, B], 0 in rows after which the memory becomes zeros, else 1; empty without memory.
+        next_keep: the same for next observations.
     """
 
     observations: Any
@@ -83,6 +126,20 @@ class ReplaySamples(NamedTuple):
     discounts: Any
     weights: tuple[()] | Any = ()
     noise: tuple[()] | Any = ()
+    memory: tuple[()] | Any = ()
+    next_memory: tuple[()] | Any = ()
+    keep: tuple[()] | Any = ()
+    next_keep: tuple[()] | Any = ()
+
+    @property
+    def sequence(self) -> tuple[Any, ...]:
+        """Of one batch, the memory and `keep` of its observations; empty without memory."""
+        return () if isinstance(self.memory, tuple) else (self.memory, self.keep)
+
+    @property
+    def next_sequence(self) -> tuple[Any, ...]:
+        """Of one batch, the memory and `keep` of its next observations; empty without memory."""
+        return () if isinstance(self.memory, tuple) else (self.next_memory, self.next_keep)
 
     def take(self, k: tf.Tensor) -> Self:
         """Return batch k, with fields [B, …]."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from xagents.collecting.policies import NoisyPolicy, Policy
-from xagents.collecting.rollouts import ColumnSpecs
+from xagents.collecting.rollouts import MEMORY, ColumnSpecs
 from xagents.networks.acting import ActingNetwork
 
 
@@ -54,6 +54,10 @@ class MethodPolicy(Policy):
         if (noise is None) not in self._checked:  # greedy and sampled actions may come from different lines
             self._check_actions(columns['actions'], len(observations))
             self._checked.add(noise is None)
+            if self.memory_units and MEMORY not in columns:
+                name = f'{type(self._agent).__name__}.policy'
+                expected = 'expected an argument `memory` [N, M] for the network, and its last output as `memory`'
+                raise TypeError(f'{name} returned no memory, {expected}')
         return columns
 
     def _check_actions(self, actions: Any, n: int) -> None:

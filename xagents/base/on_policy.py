@@ -15,7 +15,7 @@ from xagents.base.agent import BaseAgent
 from xagents.base.batches import RolloutBatch, RolloutSamples, flatten
 from xagents.base.returns import gae
 from xagents.collecting.policies import Policy, SamplingPolicy
-from xagents.collecting.rollouts import Rollout
+from xagents.collecting.rollouts import MEMORY, Rollout
 from xagents.envs.interface import Envs
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import Distribution, Gaussian, StateDependentGaussian, distribution_for
@@ -113,6 +113,13 @@ class OnPolicy(BaseAgent):
         """Make one compiled update from a rollout; `update` receives the rollout and the learning rate."""
         return self.run_update(batch, schedule['learning_rate'])
 
+    @property
+    def _sequence_length(self) -> int:
+        """L, the number of steps of a sequence: 1 without memory, else the option, by default T."""
+        if not self.actor.memory_units:
+            return 1
+        return getattr(self.options, 'sequence_length', None) or self.options.n_steps
+
     @functools.cached_property
     def _update(self) -> Program:
         """The compiled update."""
@@ -136,7 +143,8 @@ class OnPolicy(BaseAgent):
         actions = np.asarray(batch['actions'], self.distribution.action_dtype)
         names = self.output_names if self.traits.keeps_outputs else ()
         outputs = tuple(np.asarray(batch[name], np.float32) for name in names)
-        return RolloutBatch(batch['observations'], actions, **columns, outputs=outputs)
+        memory = batch[MEMORY][: -1 : self._sequence_length] if self.actor.memory_units else ()
+        return RolloutBatch(batch['observations'], actions, **columns, outputs=outputs, memory=memory)
 
     def _compiled(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the acting weights, and the metrics as a vector; compiled as one program."""
@@ -146,24 +154,35 @@ class OnPolicy(BaseAgent):
     def transitions(self, steps: RolloutBatch) -> RolloutSamples:
         """Return the transitions of a rollout with their GAE advantages and returns."""
         terminated, truncated, valid = steps.flags()
-        values, advantages = self.advantages(steps.observations, steps.rewards, terminated, truncated)
+        values, advantages = self.advantages(steps.observations, steps.rewards, terminated, truncated, *steps.sequence)
         columns = steps.observations[:-1], steps.actions, advantages, values[:-1], valid
-        observations, actions, advantages, values, valid = map(flatten, columns)
-        outputs = [flatten(x) for x in steps.outputs]
+        observations, actions, advantages, values, valid = map(steps.by_sequence, columns)
+        outputs = [steps.by_sequence(x) for x in steps.outputs]
         log_probs = self.distribution.log_prob(outputs, actions) if outputs else tf.zeros_like(valid)
-        return RolloutSamples(observations, actions, advantages, advantages + values, values, valid, log_probs)
+        memory = flatten(steps.memory) if steps.sequence else ()
+        return RolloutSamples(observations, actions, advantages, advantages + values, values, valid, log_probs, memory)
 
     def advantages(
-        self, observations: tf.Tensor, rewards: tf.Tensor, terminated: tf.Tensor, truncated: tf.Tensor
+        self,
+        observations: tf.Tensor,
+        rewards: tf.Tensor,
+        terminated: tf.Tensor,
+        truncated: tf.Tensor,
+        *sequence: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return values [T + 1, N] of all observations, and advantages [T, N], for use as constants in a loss."""
-        values = self.values(observations)
+        """Return values [T + 1, N] of all observations, and advantages [T, N], for use as constants in a loss.
+
+        `sequence` is that of `RolloutBatch.sequence`.
+        """
+        values = self.values(observations, *sequence)
         ended = tf.maximum(terminated, truncated)
         return values, gae(rewards, values, terminated, ended, self.traced_options.gamma, self.traced_options.lam)
 
-    def values(self, observations: tf.Tensor) -> tf.Tensor:
-        """Return the values [T + 1, N] of observations [T + 1, N, *D]."""
+    def values(self, observations: tf.Tensor, *sequence: tf.Tensor) -> tf.Tensor:
+        """Return the values [T + 1, N] of observations [T + 1, N, *D]; see `advantages`."""
         flat = flatten(observations)
+        if sequence:
+            return tf.reshape(self._state_values(network_input(flat), *sequence), observations.shape[:2])
         # the activations of a long rollout of images would not fit into memory at once
         size = IMAGE_BATCH_SIZE if has_convolutions(self.critic) else flat.shape[0]
         parts = tf.split(flat, [min(size, flat.shape[0] - start) for start in range(0, flat.shape[0], size)])
@@ -171,8 +190,8 @@ class OnPolicy(BaseAgent):
             tf.concat([self._state_values(network_input(part)) for part in parts], 0), observations.shape[:2]
         )
 
-    def _state_values(self, observations: tf.Tensor) -> tf.Tensor:
-        """Return the values, float32 [B] or [B, 1], of network inputs [B, *D]."""
+    def _state_values(self, observations: tf.Tensor, *sequence: tf.Tensor) -> tf.Tensor:
+        """Return the values, float32 [B] or [B, 1], of network inputs [B, *D]; agents with memory use `sequence`."""
         return tf.cast(self.critic(observations), tf.float32)
 
 

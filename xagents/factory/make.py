@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Never, Unpack
 
@@ -25,12 +25,12 @@ from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.envs.observations.composite import VECTOR
 from xagents.envs.spaces import Encoding
 from xagents.factory.defaults import read_saved_record, resolve_with_record
-from xagents.factory.rules import SETTINGS_RULES, Proposal
+from xagents.factory.rules import SETTINGS_RULES, Proposal, no_memory
 from xagents.factory.teams import agents_by_policy, make_members, member_settings, split_policies
 from xagents.logs.history import check_history_path
 from xagents.logs.monitors import check_wandb
 from xagents.networks.cfg import dense_network, parse_network
-from xagents.networks.description import fit_small_images, joined_inputs, with_actor_part
+from xagents.networks.description import fit_small_images, joined_inputs, with_actor_part, with_memory
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
 from xagents.options.declaration import declared_options, resolve_aliases, to_flags
 from xagents.options.environment import EnvironmentOptions, NetworkOptions, no_environment
@@ -127,7 +127,7 @@ class AgentPlan:
     def __post_init__(self) -> None:
         """Raise OptionError for wrong names, files and addresses."""
         environment, run = self.settings.environment, self.settings.run
-        check_files(self.settings, self.entry, continued=self.restore is not None)
+        check_files(self.settings, self.entry, self.restore is not None, self.networks)
         if run.cluster is not None or run.cluster_key is not None:
             from xagents.explorers.launchers import check_cluster  # loads what explorers need
 
@@ -366,20 +366,24 @@ def _warn_ignored_options(envs: Envs, run: RunOptions, typed_options: Mapping[st
     return [f'Warning: without effect on {where}: {", ".join(flags)}'] if flags else []
 
 
-def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
+def check_files(settings: Settings, entry: Entry, continued: bool, saved: Sequence[str] = ()) -> None:
     """Check paths and networks before environments and TensorFlow are loaded.
 
     Args:
         settings: the values of all options.
         entry: the registry entry of the agent.
         continued: whether the history file may exist already, because a saved state is restored.
+        saved: descriptions of saved networks.
 
     Raises:
         OptionError: for a path that cannot be used, a stage or network that does not exist, or options that exclude
             each other.
     """
+    proposal = Proposal(entry, settings, saved)
     for rule in SETTINGS_RULES:
-        rule.check(Proposal(entry, settings))
+        rule.check(proposal)
+    if entry is not TEAM_ENTRY and (has_memory := proposal.has_memory) is not None:
+        settings.agent.check_memory(has_memory)
     run, models = settings.run, settings.models
     if run.checkpoints:
         weight_files.check_paths('checkpoints', run.checkpoints, entry.labels)
@@ -401,6 +405,7 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     options = settings.agent
     entry.agent.check_envs(envs, options)
     _check_batch_statistics(entry, descriptions)
+    _check_memory(entry, descriptions)
     convolutional = any(_is_convolutional(network, envs) for network in descriptions)
     large = convolutional and min(envs.image_shape[:2], default=0) >= SIDE_FOR_ALL_CORES
     if not large and threads_in_use() == 0:
@@ -417,6 +422,14 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
             noisy = getattr(options, 'noisy', False)
             models.append(_build_network(network, description, envs, sizes, units.get('actor', 0), own_seed, noisy))
     return entry.agent(envs, *models, settings=settings)
+
+
+def _check_memory(entry: Entry, descriptions: list[Any]) -> None:
+    """Check that a network has recurrent layers only if its agent can learn with them."""
+    for role, description in zip(entry.networks, descriptions, strict=True):
+        if not isinstance(description, NetworkFunction) and description.has_memory and not entry.has_memory:
+            problem = f'got a network with recurrent layers, {no_memory(entry)}'
+            raise OptionError(role.option, problem)
 
 
 def _check_batch_statistics(entry: Entry, descriptions: list[Any]) -> None:
@@ -497,9 +510,16 @@ def _network_descriptions(entry: Entry, envs: Envs, settings: Settings, saved: l
 
 
 def _network_description(entry: Entry, network: NetworkRole, envs: Envs, settings: Settings) -> Any:
-    file, net = settings.models[network.option], settings.network.net
+    """Return the description of a network from a file, `--net` or the default, with the layer of `--memory`."""
+    file, memory = settings.models[network.option], settings.network.memory
     if file:
         return read_network(file, network.option)
+    description = _network_without_memory(entry, network, envs, settings)
+    return with_memory(description, memory, settings.network.memory_kind) if memory else description
+
+
+def _network_without_memory(entry: Entry, network: NetworkRole, envs: Envs, settings: Settings) -> Any:
+    net = settings.network.net
     uses_variant = _uses_variant(entry, settings)
     has_images = bool(envs.image_shape)
     if net:

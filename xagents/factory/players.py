@@ -151,7 +151,7 @@ def _make_player(
     settings = resolve_with_record(entry, given, record)
     if settings.environment.env is None:
         raise no_environment(name)
-    check_files(settings, entry, continued=True)
+    check_files(settings, entry, continued=True, saved=record.get('networks', []))
     creation = {n: v for n, v in settings.given_options.items() if n in declared_options(EnvironmentOptions)}
     envs = create_envs(**settings.environment.asdict())
     env_spaces = EnvSpaces.of(envs)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from xagents.networks.registry import NetworkFunction, network_from_text, read_network
 from xagents.options.environment import NET_ONLY_OPTIONS
 from xagents.options.errors import requires
 from xagents.options.rules import Rule, Rules
@@ -12,10 +14,17 @@ from xagents.registry.agents import BUILTIN_AGENTS, TEAM_ENTRY, Entry
 
 
 class Proposal(NamedTuple):
-    """An agent and its settings, before either exists."""
+    """An agent and its settings, before either exists.
+
+    Attributes:
+        entry: the registry entry of the agent.
+        settings: the values of all options.
+        saved: descriptions of saved networks; empty for new networks.
+    """
 
     entry: Entry
     settings: Settings
+    saved: Sequence[str] = ()
 
     @property
     def network(self) -> Any:
@@ -26,6 +35,18 @@ class Proposal(NamedTuple):
     def models(self) -> dict[str, Any]:
         """The given files of networks."""
         return {name: value for name, value in self.settings.models.items() if value is not None}
+
+    @property
+    def has_memory(self) -> bool | None:
+        """Whether a network has recurrent layers; None if functions make networks, whose layers are unknown."""
+        roles = self.entry.networks
+        if self.saved:
+            described = [network_from_text(text, role.option) for text, role in zip(self.saved, roles, strict=True)]
+        else:
+            described = [read_network(value, name) for name, value in self.models.items()]
+        if any(isinstance(one, NetworkFunction) for one in described):
+            return None
+        return bool(self.network.memory) or any(not isinstance(n, NetworkFunction) and n.has_memory for n in described)
 
     @property
     def shown_critic_only(self) -> str:
@@ -52,6 +73,20 @@ def _has_actor(entry: Entry) -> bool:
 
 def _actor_critics() -> str:
     return ', '.join(id for id, entry in BUILTIN_AGENTS.items() if _has_actor(entry))
+
+
+def no_memory(entry: Entry) -> str:
+    """Return the end of an error about recurrent layers of an agent that cannot learn with them."""
+    known = ', '.join(id for id, other in BUILTIN_AGENTS.items() if other.has_memory)
+    return f'but {entry.id} has no memory, expected one of {known}'
+
+
+def _without_memory(name: str) -> Rule:
+    return Rule(
+        name,
+        lambda p: getattr(p.settings.run, name) is not None and p.has_memory,
+        lambda p: f'got {getattr(p.settings.run, name)} with memory, which data sets do not contain',
+    )
 
 
 def _only_with_net(name: str) -> Rule:
@@ -101,6 +136,22 @@ SETTINGS_RULES: Rules = (
         'got {o.shown_critic_only}, but {o.entry.id} has no actor with a critic, expected one of ' + _actor_critics(),
     ),
     *map(_only_with_net, NET_ONLY_OPTIONS),
+    Rule(
+        'memory',
+        lambda p: p.network.memory and not p.entry.has_memory and p.entry is not TEAM_ENTRY,
+        lambda p: f'got {p.network.memory}, {no_memory(p.entry)}',
+    ),
+    *map(_without_memory, ('dataset', 'fill_from')),
+    Rule(
+        'memory',
+        lambda p: p.network.memory and p.models,
+        lambda p: f'cannot be used with {next(iter(p.models.values()))}: the file sets the recurrent layers',
+    ),
+    Rule(
+        'memory_kind',
+        lambda p: p.network.memory_kind != 'gru' and not p.network.memory,
+        lambda p: requires('memory_kind', p.network.memory_kind, '--memory').problem,
+    ),
     Rule(
         'explorers',
         lambda p: (

@@ -36,7 +36,8 @@ class PPO(A2C):
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
-        self.minibatches = Minibatches(self.options, self.envs.n_envs)
+        self.options.check_memory(self.actor.memory_units > 0)
+        self.minibatches = Minibatches(self.options, self.envs.n_envs, self._sequence_length)
 
     def schedules(self) -> dict[str, Schedule]:
         """Return the schedules: also the clip range."""
@@ -53,7 +54,7 @@ class PPO(A2C):
     ) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update (algorithm 1); compiled.
 
-        `permutations` is int32 [minibatches, B], the rows of each minibatch.
+        `permutations` is int32 [minibatches, B], the rows of each minibatch; with memory, its sequences.
         """
         data, target_kl = self.transitions(steps), self.traced_options.target_kl
         self.step.set_rate(learning_rate)
@@ -71,7 +72,7 @@ class PPO(A2C):
         if options.normalize_advantage:
             advantages = masked_normalise(advantages, data.valid, options.advantage_epsilon)
         with tf.GradientTape() as tape:
-            outputs, value = self.evaluate_actions(data.observations)
+            outputs, value = self.evaluate_actions(data.observations, *data.sequence)
             log_ratio = self.distribution.log_prob(outputs, data.actions) - data.log_probs
             ratio = tf.exp(log_ratio)
             policy_loss = self.policy_loss(ratio, advantages, data.valid, clip_norm)

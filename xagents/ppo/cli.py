@@ -8,6 +8,13 @@ from typing import ClassVar
 from xagents.a2c.cli import ActorCriticOptions
 from xagents.options.agents import SDEOptions
 from xagents.options.declaration import changed, count, option, positive, schedule
+from xagents.options.rules import Rule, Rules
+
+whole_sequences = Rule(
+    'sequence_length',
+    lambda o: o.sequence_length is not None and o.n_steps % o.sequence_length,
+    'got {o.sequence_length}, expected a divisor of the {o.n_steps} of --n-steps',
+)
 
 
 @dataclass
@@ -40,6 +47,12 @@ class PPOOptions(SDEOptions, ActorCriticOptions):
         replaces='mini_batches',
         tune='categorical',
     )
+    sequence_length: int | None = count(
+        None,
+        '--memory: steps of a sequence, through which gradients pass (default: --n-steps); larger values remember '
+        'longer and give fewer sequences',
+        tune='categorical',
+    )
     advantage_epsilon: float = positive(
         1e-8, 'added to the standard deviation when advantages are normalised; larger values damp small advantages'
     )
@@ -55,3 +68,6 @@ class PPOOptions(SDEOptions, ActorCriticOptions):
     value_clip: float | None = option(
         None, 'clip range of value changes (default: no clipping); larger values allow larger changes', above=0
     )
+
+    memory_options: ClassVar = ('sequence_length',)
+    rules: ClassVar[Rules] = (whole_sequences,)

@@ -18,7 +18,7 @@ from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_mean
-from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
+from xagents.networks.programs import KerasNetwork, Program, float_outputs, model_outputs, network_input, suits_xla
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.schedules import Schedule
@@ -46,7 +46,8 @@ class PQN(OnPolicy):
         self.model, self.critic, self.output_models = model, model, [model]
         self.step = GradientStep(model, self.traced_options, True, rate)
         self.actor = self.make_actor(0)
-        self.minibatches = Minibatches(self.options, self.n_envs)
+        self.options.check_memory(self.actor.memory_units > 0)
+        self.minibatches = Minibatches(self.options, self.n_envs, self._sequence_length)
         self._update = Program(self._compiled, jit=suits_xla(model))
 
     @classmethod
@@ -88,7 +89,7 @@ class PQN(OnPolicy):
     def update(self, steps: RolloutBatch, permutations: tf.Tensor, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update (algorithm 1); compiled.
 
-        `permutations` is int32 [minibatches, B], the rows of each minibatch.
+        `permutations` is int32 [minibatches, B], the rows of each minibatch; with memory, its sequences.
         """
         data = self.transitions(steps)
         self.step.set_rate(learning_rate)
@@ -97,7 +98,7 @@ class PQN(OnPolicy):
     def minibatch_step(self, data: RolloutSamples) -> dict[str, tf.Tensor]:
         """Make one gradient step on a minibatch towards its λ-returns, and return the metrics."""
         with tf.GradientTape() as tape:
-            (q,) = float_outputs(self.model(network_input(data.observations), training=True))
+            (q,) = model_outputs(self.model, network_input(data.observations), *data.sequence)
             chosen = tf.gather(q, data.actions, batch_dims=1)
             errors = data.returns - chosen
             loss = masked_mean(errors**2, data.valid)
@@ -111,9 +112,10 @@ class PQN(OnPolicy):
             'stats/grad_norm': norm,
         }
 
-    def _state_values(self, observations: tf.Tensor) -> tf.Tensor:
+    def _state_values(self, observations: tf.Tensor, *sequence: tf.Tensor) -> tf.Tensor:
         """Return the largest action values, float32 [B], of network inputs [B, *D].
 
         With them, the sum of values and advantages is the λ-return r + γ (λ G' + (1 − λ) max Q(s', a)) (equation 11).
         """
-        return tf.reduce_max(float_outputs(self.model(observations))[0], 1)
+        q = model_outputs(self.model, observations, *sequence) if sequence else float_outputs(self.model(observations))
+        return tf.reduce_max(q[0], 1)

@@ -8,7 +8,8 @@ from typing import ClassVar
 from xagents.dqn.cli import DQNOptions
 from xagents.options.agents import AgentOptions, OnPolicyOptions
 from xagents.options.declaration import changed, count
-from xagents.ppo.cli import PPOOptions
+from xagents.options.rules import Rules
+from xagents.ppo.cli import PPOOptions, whole_sequences
 
 
 @dataclass
@@ -36,7 +37,11 @@ class PQNOptions(AgentOptions):
     epochs: int = count(4, 'passes over each rollout; larger values reuse it more often', tune='categorical')
     mini_batches: int = changed(PPOOptions, 'mini_batches', 4)
     minibatch_size: int | None = changed(PPOOptions, 'minibatch_size', None)
+    sequence_length: int | None = changed(PPOOptions, 'sequence_length', None)
     grad_norm: float = changed(DQNOptions, 'grad_norm', 10.0)
     epsilon_start: float = changed(DQNOptions, 'epsilon_start', 1.0)
     epsilon_end: float = changed(DQNOptions, 'epsilon_end', 0.05)
     epsilon_decay_steps: int = changed(DQNOptions, 'epsilon_decay_steps', 250_000)
+
+    memory_options: ClassVar = ('sequence_length',)
+    rules: ClassVar[Rules] = (whole_sequences,)

@@ -71,7 +71,7 @@ class TRPO(OnPolicy):
 
     def _check_models(self) -> None:
         """Check that the Fisher matrix has rows to use, and that policy and critic share no parameters."""
-        size, every = self.minibatches.transitions, self.options.fvp_n_steps
+        size, every = self.minibatches.rows, self.options.fvp_n_steps
         if every > size:
             raise OptionError('fvp_n_steps', f'got {every}, expected at most the {size} transitions of a rollout')
         own = {id(variable) for variable in self.actor_model.trainable_variables}
