@@ -56,6 +56,32 @@ def test_ppo_learns_pendulum_with_normalisation():
     assert agent.evaluate(episodes=20)['mean'] > -600
 
 
+RECALL = {
+    'ppo': ({'n_envs': 16, 'n_steps': 64, 'lr': 3e-3}, 40_000),
+    'a2c': ({'n_envs': 16, 'n_steps': 16, 'lr': 3e-3}, 100_000),
+    'pqn': ({'n_envs': 16, 'n_steps': 32, 'lr': 2e-3, 'epsilon_decay_steps': 50_000}, 80_000),
+    'dqn': (
+        {
+            **{'n_envs': 8, 'lr': 1e-3, 'epsilon_decay_steps': 20_000, 'double': True, 'buffer_max_size': 50_000},
+            **{'buffer_initial_size': 1000, 'train_frequency': 64, 'gradient_steps': 8, 'target_sync_steps': 500},
+        },
+        50_000,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    'name', ['ppo', *(pytest.param(name, marks=pytest.mark.slow) for name in ('a2c', 'pqn', 'dqn'))]
+)
+def test_agents_with_memory_recall_a_cue_of_the_first_observation(name):
+    """Without memory, the best mean is 0.5."""
+    options, steps = RECALL[name]
+    env = {'env': 'tests.memory_problems:Recall-v0', 'env_kwargs': {'delay': 10}}
+    agent = xagents.make(name, **env, seed=1, net=[32], memory=32, **options)
+    agent.fit(max_steps=steps, quiet=True, final_episodes=0)
+    assert agent.evaluate(episodes=50)['mean'] > 0.95
+
+
 # ----------------------------------------------------------------------------------------------------------- off-policy
 
 

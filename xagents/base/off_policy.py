@@ -21,6 +21,7 @@ from xagents.pipeline.recipe import Recipe
 from xagents.registry.traits import Traits
 from xagents.replay.hindsight import EPISODE_COLUMNS, HindsightBuffer
 from xagents.replay.ring import NO_COLUMNS
+from xagents.replay.sequences import MEMORY, SequenceBuffer
 from xagents.replay.transitions import ReplayBuffer
 from xagents.runs import recipes
 
@@ -88,18 +89,40 @@ class OffPolicy(WithReplay, SamplesBatches):
         o = self.options
         if self._given_buffer is None:
             return self.make_buffer(o.buffer_max_size, o.buffer_initial_size)
+        if self.memory_units and not isinstance(self._given_buffer, SequenceBuffer):
+            got = type(self._given_buffer).__name__
+            raise OptionError('buffers', f'got a {got} for a network with memory, expected a SequenceBuffer')
         return self._configure(self._given_buffer)
 
     def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
         """Return an empty buffer for `max_size` transitions."""
         o, sizes = self.options, (max_size, initial_size, self.options.buffer_batch_size)
+        if self.memory_units:
+            return self._configure(self._sequence_buffer(*sizes))
         if not o.her:
             return self._configure(ReplayBuffer(*sizes))
         goals, strategy, ratio = self.envs.goals, o.her_strategy, o.her_ratio
         return self._configure(HindsightBuffer(*sizes, goals=goals, strategy=strategy, ratio=ratio))
 
+    def _sequence_buffer(self, max_size: int, initial_size: int | None, batch_size: int) -> SequenceBuffer:
+        """Return an empty buffer of sequences."""
+        o: Any = self.options
+        buffer = SequenceBuffer(max_size, initial_size, batch_size, length=o.sequence_length, burn_in=o.burn_in)
+        if max_size // self.envs.n_envs < buffer.steps:
+            least = buffer.steps * self.envs.n_envs
+            expected = f'expected at least {least}, one sequence of {buffer.steps} steps for each environment'
+            raise OptionError('buffer_max_size', f'got {max_size}, {expected}')
+        return buffer
+
+    @property
+    def memory_units(self) -> int:
+        """The length of the memory of one row; 0 without memory."""
+        return getattr(self.actor, 'memory_units', 0)  # the policy may need the buffer
+
     @property
     def _extra_columns(self) -> ColumnSpecs:
+        if self.memory_units:
+            return {MEMORY: ((self.memory_units,), np.float32)}
         return EPISODE_COLUMNS if self.options.her else NO_COLUMNS
 
     def _configure(self, buffer: ReplayBuffer) -> ReplayBuffer:

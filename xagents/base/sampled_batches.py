@@ -191,9 +191,8 @@ class SamplesBatches(BaseAgent):
 
     def replay_samples(self, batch: Mapping[str, Any], noise: Any = ()) -> ReplaySamples:
         """Return a sampled batch as the input of an update; `noise` is [K, B, A], or empty if the update needs none."""
-        weights = batch['weights'] if self.priority_alpha is not None else ()
-        columns = (batch[name] for name in ReplaySamples._fields[:5])
-        return ReplaySamples._make((*columns, weights, noise))
+        columns = {name: batch[name] for name in ReplaySamples._fields if name in batch}
+        return ReplaySamples(**{**columns, 'noise': noise})
 
     def metrics_by_name(self, metrics: np.ndarray) -> dict[str, float]:
         """Return the metrics of an update by name; if every update was refused, only the two counts."""

@@ -20,6 +20,7 @@ from xagents.networks.acting import ActingNetwork
 from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates, metric_vector
 from xagents.networks.keras_to_plan import masked_output, without_noise
 from xagents.networks.layers import mask_illegal, noise_units
+from xagents.networks.memory import memory_units, sequence_outputs
 from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.networks.sampling import factorised_noise
 from xagents.networks.targets import TargetNetwork
@@ -58,6 +59,7 @@ class DQN(OffPolicy):
         if o.distribution is not None and type(self).next_values is not DQN.next_values:
             name = f'{type(self).__name__}.next_values'
             raise OptionError('distribution', f'got {o.distribution}, which does not use {name}: override next_atoms')
+        o.check_memory(memory_units(model) > 0)
         self.n_noise = noise_units(model)
         if o.noisy != (self.n_noise > 0):
             expected = 'noisy layers (`NoisyDense`), and noise as its second input' if o.noisy else 'no noisy layers'
@@ -188,12 +190,13 @@ class DQN(OffPolicy):
         """Make one gradient step on a batch, [B, …] each; return metrics and TD errors [B]."""
         goal, noise = self.goal(batch), batch.noise if self.n_noise else None
         observations = network_input(batch.observations)
+        weights: Any = 1.0 if isinstance(batch.weights, tuple) else batch.weights
         with tf.GradientTape() as tape:
-            outputs = self.outputs(with_noise(observations, noise, 0))
+            outputs = self.outputs(with_noise(observations, noise, 0), True, *batch.sequence)
             q = self.q_values(outputs, observations)
             chosen = tf.gather(q, batch.actions, batch_dims=1)
             losses, errors = self.td_losses(outputs, chosen, batch.actions, goal)
-            loss = tf.reduce_mean(losses * (batch.weights if self.options.prioritized else 1.0))
+            loss = tf.reduce_mean(losses * weights)
             if self.options.conservative:
                 loss += self.traced_options.conservative * tf.reduce_mean(overestimates(q, chosen))
         norm, applied, refused = self.step(tape, loss)
@@ -201,8 +204,8 @@ class DQN(OffPolicy):
             'updates': applied,
             'stats/refused': refused,
             'loss/value': loss,
-            'stats/q': tf.reduce_mean(chosen),
-            'stats/td_error': tf.reduce_mean(tf.abs(errors)),
+            'stats/q': tf.reduce_mean(chosen * (weights if batch.sequence else 1.0)),
+            'stats/td_error': tf.reduce_mean(tf.abs(errors) * (weights if batch.sequence else 1.0)),
             'stats/grad_norm': norm,
         }
         return metrics, errors
@@ -221,16 +224,18 @@ class DQN(OffPolicy):
         """Return the targets of a batch: values [B], or distributions [B, K]."""
         next_observations = network_input(batch.next_observations)
         noise = tf.convert_to_tensor(batch.noise)[1:] if self.n_noise else None
-        given = () if noise is None else (noise,)
+        given: tuple[Any, ...] = () if noise is None else (noise,)
+        if batch.sequence:
+            given = noise, *batch.next_sequence
         if self.return_distribution is not None:
             atoms = self.next_atoms(next_observations, *given)
             return self.return_distribution.targets(batch.rewards, batch.discounts, atoms)
         goal = batch.rewards + batch.discounts * self.next_values(next_observations, *given)
         if self.options.munchausen:
-            goal += self.munchausen_bonus(network_input(batch.observations), batch.actions, noise)
+            goal += self.munchausen_bonus(network_input(batch.observations), batch.actions, noise, *batch.sequence)
         return goal
 
-    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | None = None) -> tf.Tensor:
+    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | None = None, *sequence: tf.Tensor) -> tf.Tensor:
         """Return the values [B] of the next observations by the target network.
 
         The value of an observation is the largest action value; with `double`, it is the value of the best action by
@@ -240,43 +245,56 @@ class DQN(OffPolicy):
         Args:
             observations: [B, *D].
             noise: with `noisy`, [2, 1, M]: noise of the target network and of the choice of the action.
+            sequence: with memory, `ReplaySamples.next_sequence`.
         """
-        values = self.q_values(self.target_outputs(observations, noise), observations)
+        values = self.q_values(self.target_outputs(observations, noise, *sequence), observations)
         if self.options.munchausen:
             temperature = self.traced_options.munchausen_temperature
             log_probs = tf.nn.log_softmax(values / temperature)
             return tf.reduce_sum(tf.exp(log_probs) * (values - temperature * log_probs), 1)
         if not self.options.double:
             return tf.reduce_max(values, 1)
-        return tf.gather(values, self.next_actions(observations, values, noise), batch_dims=1)
+        return tf.gather(values, self.next_actions(observations, values, noise, *sequence), batch_dims=1)
 
-    def next_atoms(self, observations: tf.Tensor, noise: tf.Tensor | None = None) -> tf.Tensor:
+    def next_atoms(self, observations: tf.Tensor, noise: tf.Tensor | None = None, *sequence: tf.Tensor) -> tf.Tensor:
         """Return the distributions [B, K] of the next values; arguments are those of `next_values`."""
-        outputs = self.target_outputs(observations, noise)
-        actions = self.next_actions(observations, self.q_values(outputs, observations), noise)
+        outputs = self.target_outputs(observations, noise, *sequence)
+        actions = self.next_actions(observations, self.q_values(outputs, observations), noise, *sequence)
         return tf.gather(action_atoms(outputs, self.options.atoms), actions, batch_dims=1)
 
-    def next_actions(self, observations: tf.Tensor, values: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
+    def next_actions(
+        self, observations: tf.Tensor, values: tf.Tensor, noise: tf.Tensor | None, *sequence: tf.Tensor
+    ) -> tf.Tensor:
         """Return the best actions [B] by the target network's `values` [B, n]; with `double`, by the online network."""
         if self.options.double:
-            outputs = self.outputs(with_noise(observations, noise, 1), training=False)
+            outputs = self.outputs(with_noise(observations, noise, 1), False, *sequence)
             values = self.q_values(outputs, observations)
         return tf.argmax(values, 1)
 
-    def munchausen_bonus(self, observations: tf.Tensor, actions: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
+    def munchausen_bonus(
+        self, observations: tf.Tensor, actions: tf.Tensor, noise: tf.Tensor | None, *sequence: tf.Tensor
+    ) -> tf.Tensor:
         """Return α [τ log π(a|s)], clipped to −1 and 0, [B], by the target network (arXiv:2007.14430, equation 2)."""
-        o, outputs = self.traced_options, self.target_outputs(observations, noise)
+        o, outputs = self.traced_options, self.target_outputs(observations, noise, *sequence)
         values = self.q_values(outputs, observations)
         log_probs = tf.nn.log_softmax(values / o.munchausen_temperature)
         chosen = o.munchausen_temperature * tf.gather(log_probs, actions, batch_dims=1)
         return o.munchausen_alpha * tf.clip_by_value(chosen, -1.0, 0.0)
 
-    def target_outputs(self, observations: tf.Tensor, noise: tf.Tensor | None) -> list[tf.Tensor]:
+    def target_outputs(self, observations: tf.Tensor, noise: tf.Tensor | None, *sequence: tf.Tensor) -> list[tf.Tensor]:
         """Return the outputs of the target network with the first of `noise` [2, 1, M]."""
-        return self.target(with_noise(observations, noise, 0))
+        return self.target(with_noise(observations, noise, 0), *sequence)
 
-    def outputs(self, observations: Any, training: bool = True) -> list[tf.Tensor]:
-        """Return the network's outputs in float32 for observations, or [observations, noise] of a noisy network."""
+    def outputs(self, observations: Any, training: bool = True, *sequence: tf.Tensor) -> list[tf.Tensor]:
+        """Return the network's outputs in float32 for observations, or [observations, noise] of a noisy network.
+
+        With memory, `sequence` is the memory and `keep` of a batch (see `ReplaySamples`). No gradient passes through
+        the memory to the steps of the burn-in.
+        """
+        if sequence:
+            memory, keep = sequence
+            burn_in = self.options.burn_in if training else 0
+            return float_outputs(sequence_outputs(self.model, observations, memory, keep, training, burn_in))
         return float_outputs(self.model(observations, training=training))
 
     def q_values(self, outputs: list[tf.Tensor], observations: tf.Tensor) -> tf.Tensor:

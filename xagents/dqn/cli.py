@@ -115,6 +115,18 @@ class DQNOptions(OffPolicyOptions):
         'and more stable',
     )
 
+    sequence_length: int = count(
+        32,
+        '--memory: steps of a sequence to learn from, through which gradients pass; larger values remember longer and '
+        'are slower',
+        at_least=2,
+    )
+    burn_in: int = option(
+        16,
+        '--memory: steps before a sequence that only prepare the memory; larger values correct stored memory more',
+        at_least=0,
+    )
+
     @property
     def support(self) -> tuple[float, ...]:
         """Smallest and largest return of a categorical distribution; empty for other forms of values."""
@@ -125,6 +137,11 @@ class DQNOptions(OffPolicyOptions):
         """Number of network outputs for the value of one action."""
         return {None: 1, 'quantile': self.n_quantiles, 'categorical': self.n_atoms}[self.distribution]
 
+    memory_options: ClassVar = ('sequence_length', 'burn_in')
+    memory_rules: ClassVar[Rules] = (
+        Rule('n_step', lambda o: o.n_step > 1, 'got {o.n_step} with memory, expected 1'),
+        *excluded(('prioritized', 'her', 'noisy', 'conservative'), 'with memory', lambda o: True),
+    )
     rules: ClassVar[Rules] = (
         *(_of_distribution(form, name) for form, names in _FORM_OPTIONS.items() for name in names),
         Rule(

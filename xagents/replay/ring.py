@@ -43,7 +43,7 @@ class Ring:
         rows: number of rows, one more than the capacity in transitions of one environment.
         n_envs: N.
         shape: shape [N, *D] of the observations in a batch.
-        columns: names of further arrays [T, N, …] of a batch, which are stored unchanged.
+        columns: names of further arrays [T, N, …] of a batch, which are stored unchanged, without row T + 1 if any.
         stored: number of valid transitions added since the start.
         count: number of transitions that can be sampled.
         position: number of rows added since the start, which is the row number of the newest observation.
@@ -125,7 +125,7 @@ class Ring:
         here, after = self._span(start, steps), self._span((start + 1) % self.rows, steps)
         self._write_flags(start, flags[skipped:])
         for name in ('actions', 'rewards', *self.columns):
-            self.arrays[name][here] = batch[name][skipped:]
+            self.arrays[name][here] = batch[name][skipped : len(flags) - 1]
         frames = observations if self._frames is None else self._frames.newest(observations)
         self.arrays['observations'][after] = frames[skipped + 1 :]
         if restarted.size or skipped:
