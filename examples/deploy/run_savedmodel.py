@@ -17,7 +17,8 @@ import tensorflow as tf
 def load(folder):
     """Return a function from arrays [N, …] by name to actions [N, …], for any N.
 
-    Actions of a Dict or Tuple space are a dict of arrays, by the names of the outputs in policy.json.
+    Actions of a Dict or Tuple space are a dict of arrays, by the names of the outputs in policy.json. A policy with
+    memory also takes `memory` [N, M], zeros at the beginning of an episode, and returns a dict with `next_memory`.
     """
     loaded = tf.saved_model.load(str(folder))
 
@@ -26,16 +27,21 @@ def load(folder):
         call = loaded.signatures['serving_default']
         outputs = call(**{name: tf.constant(array) for name, array in observations.items()})
         outputs = {name: output.numpy() for name, output in outputs.items()}
-        return outputs.get('actions', outputs)
+        return outputs['actions'] if outputs.keys() == {'actions'} else outputs
 
     return act
 
 
 def observations_for(folder, path=None):
-    """Return a batch of observations by name, from a file or zeros, in the dtypes of the policy."""
-    inputs = json.loads((Path(folder) / 'policy.json').read_text())['inputs']
+    """Return a batch of observations by name, from a file or zeros, in the dtypes of the policy; also the memory."""
+    description = json.loads((Path(folder) / 'policy.json').read_text())
+    inputs, memory = description['inputs'], description.get('memory')
     given = np.load(path) if path else {part['name']: np.zeros((2, *part['shape'][1:])) for part in inputs}
-    return {part['name']: given[part['name']].astype(part['dtype']) for part in inputs}
+    batch = {part['name']: given[part['name']].astype(part['dtype']) for part in inputs}
+    if memory is not None:  # zeros at the beginning of an episode
+        shape = len(next(iter(batch.values()))), memory['shape'][1]
+        batch['memory'] = given['memory'] if 'memory' in given else np.zeros(shape, np.float32)
+    return batch
 
 
 if __name__ == '__main__':

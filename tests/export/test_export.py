@@ -19,7 +19,7 @@ from tests.agents.contract import NESTED
 from tests.export.policies import EXAMPLES, FORMATS, VECTOR, agent_of, arrays_of, assert_acts_alike, exported, sample
 from xagents.export import formats as export_formats
 from xagents.export import policy as exported_policy
-from xagents.export.check import Agreement, check_agreement, collect_observations
+from xagents.export.check import Agreement, Observations, check_agreement, collect_observations
 from xagents.export.policy import policy_inputs
 from xagents.export.write import export
 from xagents.options.errors import OptionError
@@ -107,7 +107,8 @@ def check_run(agent, run, n=20):
     def by_name(arrays):
         return {'actions': run(arrays)}
 
-    return check_agreement(agent, by_name, batch, arrays_of(agent, batch), 1e-5, agent.acting_policy)
+    seen = Observations(batch, np.arange(n) == 0)
+    return check_agreement(agent, by_name, seen, arrays_of(agent, batch), 1e-5, agent.acting_policy)
 
 
 def tied(gap):
@@ -172,10 +173,11 @@ def test_a_policy_that_acts_otherwise_leaves_nothing(tmp_path, monkeypatch, caps
 def test_what_is_compared_on_comes_from_the_environment_and_leaves_the_agent_as_it_was():
     agent = xagents.make('ppo', 'CartPole-v1', n_envs=2, seed=1, net=[8])
     before = agent.state()
-    batch = collect_observations(agent)
+    batch, starts = collect_observations(agent)
+    assert len(starts) == 128 and 2 <= starts.sum() < 30 and starts[0]
     assert batch.shape == (128, 4) and batch.dtype == np.float32 and len(np.unique(batch, axis=0)) == 128
     assert (np.abs(batch[:, 2]) > 0.1).any(), 'a pole that never moves shows nothing'
-    np.testing.assert_array_equal(batch, collect_observations(agent))
+    np.testing.assert_array_equal(batch, collect_observations(agent).batch)
     assert agent.state().record == before.record
 
 

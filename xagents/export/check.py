@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -43,8 +44,21 @@ class Agreement(NamedTuple):
     tolerance: float
 
 
-def collect_observations(agent: BaseAgent) -> Any:
-    """Collect a batch of N_OBSERVATIONS raw observations in a new environment.
+class Observations(NamedTuple):
+    """Raw observations for the comparison.
+
+    Attributes:
+        batch: the observations [N, …], as vector environments return them.
+        starts: bool [N], whether an observation is the first one of an episode; observations in between follow each
+            other. Used only for policies with memory.
+    """
+
+    batch: Any
+    starts: np.ndarray
+
+
+def collect_observations(agent: BaseAgent) -> Observations:
+    """Collect N_OBSERVATIONS raw observations in a new environment.
 
     In the second half, an action is random with probability 1/2, because greedy actions may reach few states.
 
@@ -60,15 +74,23 @@ def collect_observations(agent: BaseAgent) -> Any:
     rng = np.random.default_rng(seed)
     actions = copy.deepcopy(agent.envs.action_space)
     actions.seed(seed % 2**31)
+    agent.reset_memory()
     with agent.envs.recreate(1) as envs:
         envs.return_raw_observations()
         seen = [copy.deepcopy(envs.reset(seed))]  # a copy, because environments reuse their array
-        n = envs.n_envs
+        n, starts = envs.n_envs, [np.ones(envs.n_envs, bool)]
         while len(seen) * n < N_OBSERVATIONS:
             random = len(seen) * n > N_OBSERVATIONS // 2 and rng.random() < 0.5
             action: Any = _random_actions(agent, actions, seen[-1], n) if random else agent.act(seen[-1])
+            starts.append(~envs.valid)
             seen.append(copy.deepcopy(envs.step(action)[0]))
-    return keras.tree.map_structure(lambda *rows: np.concatenate(rows)[:N_OBSERVATIONS], *seen)
+            agent.reset_memory(starts[-1])
+    agent.reset_memory()
+    if agent.acting_policy.memory_units:  # the episodes of one row
+        seen = [keras.tree.map_structure(lambda x: np.asarray(x)[:1], rows) for rows in seen]
+        starts = [own[:1] for own in starts]
+    batch = keras.tree.map_structure(lambda *rows: np.concatenate(rows)[:N_OBSERVATIONS], *seen)
+    return Observations(batch, np.concatenate(starts)[:N_OBSERVATIONS])
 
 
 def _random_actions(agent: BaseAgent, actions: spaces.Space, observations: Any, n: int) -> Any:
@@ -96,14 +118,21 @@ def as_batch(space: spaces.Space, observations: Any) -> Any:
 
 
 def check_agreement(
-    agent: BaseAgent, run: PolicyFunction, batch: Any, arrays: dict[str, np.ndarray], tolerance: float, policy: Policy
+    agent: BaseAgent,
+    run: PolicyFunction,
+    observations: Observations,
+    arrays: dict[str, np.ndarray],
+    tolerance: float,
+    policy: Policy,
 ) -> Agreement:
     """Compare the actions of an agent and of its exported policy on N raw observations.
+
+    Policies with memory are compared step by step over whole episodes, in several rows at different times.
 
     Args:
         agent: the agent.
         run: the exported policy.
-        batch: the observations [N, …], as vector environments return them.
+        observations: the observations.
         arrays: the same observations, by the names of the policy's inputs.
         tolerance: the largest accepted difference, see `Agreement`.
         policy: the agent's policy, or the same policy in higher precision.
@@ -114,23 +143,62 @@ def check_agreement(
     from xagents.export.policy import policy_outputs
 
     n, parts = len(next(iter(arrays.values()))), policy_outputs(agent.envs.action_space)
-    expected = agent.act(batch, policy=policy)
-    assert policy.network is not None
-    # a copy, because the next call of the network overwrites its arrays
-    outputs = np.array(policy.network(agent.statistics.prepare(agent.envs.encoder(batch)))[0])
+    agent.refresh()
+    prepared = agent.statistics.prepare(agent.envs.encoder(observations.batch))
     ties, difference = np.zeros(n, bool), 0.0
-    for size in (n, *BATCH_SIZES):
-        rows = np.arange(size) % n
-        all_got = run({name: array[rows] for name, array in arrays.items()})
+    steps = _steps_of_episodes if policy.memory_units else _single_steps
+    for rows, outputs, actions, all_got in steps(policy, run, prepared, arrays, observations.starts):
+        expected, size = agent.collector.group.decode(actions), len(rows)
         for part in parts:
-            got, wanted = all_got[part.name], leaf_at(expected, part.path)[rows]
+            got, wanted = all_got[part.name], np.asarray(leaf_at(expected, part.path))
             continuous = isinstance(part.space, spaces.Box) and np.issubdtype(part.space.dtype, np.floating)
-            far = _check_part(part.space, outputs[rows][:, part.units], wanted, got, tolerance, continuous)
+            far = _check_part(part.space, outputs[:, part.units], wanted, got, tolerance, continuous)
             if continuous:
                 difference = max(difference, float(far.max()))
             else:
                 ties[rows] |= far.reshape(size, -1).any(1)
     return Agreement(n, int(ties.sum()), difference, tolerance)
+
+
+# row numbers, outputs of the network, actions of the policy, and outputs of the exported policy
+_Compared = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
+
+
+def _single_steps(
+    policy: Policy, run: PolicyFunction, prepared: np.ndarray, arrays: dict[str, np.ndarray], starts: np.ndarray
+) -> Iterator[_Compared]:
+    """Yield batches of several sizes."""
+    n = len(prepared)
+    # copies, because the next call of the network overwrites its arrays
+    outputs = np.array(policy.run_network(prepared)[0][0])
+    actions = np.array(policy(prepared, None)['actions'])
+    for size in (n, *BATCH_SIZES):
+        rows = np.arange(size) % n
+        yield rows, outputs[rows], actions[rows], run({name: array[rows] for name, array in arrays.items()})
+
+
+def _steps_of_episodes(
+    policy: Policy, run: PolicyFunction, prepared: np.ndarray, arrays: dict[str, np.ndarray], starts: np.ndarray
+) -> Iterator[_Compared]:
+    """Yield the steps of episodes; the rows of a batch begin at different observations, with an empty memory."""
+    from xagents.export.policy import MEMORY_INPUT, MEMORY_OUTPUT
+
+    n = len(prepared)
+    for size in BATCH_SIZES:
+        own = np.zeros((size, policy.memory_units), np.float32)
+        # the exported policy has no memory of critics
+        theirs = np.zeros((size, policy.network.plan.pruned().memory_units), np.float32)  # type: ignore[union-attr]
+        for t in range(n):
+            rows = (t + np.arange(size) * n // size) % n
+            begins = starts[rows] | (rows == 0)
+            own[begins] = 0
+            seen = prepared[rows]
+            outputs = np.array(policy.run_network(seen, memory=own)[0][0])
+            columns = policy(seen, None, memory=own)
+            theirs[begins] = 0
+            got = run({**{name: array[rows] for name, array in arrays.items()}, MEMORY_INPUT: theirs})
+            yield rows, outputs, np.array(columns['actions']), got
+            own, theirs = np.array(columns['memory']), np.array(got[MEMORY_OUTPUT])
 
 
 def _check_part(

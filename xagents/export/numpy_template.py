@@ -2,9 +2,9 @@
 
     python policy.py [OBSERVATIONS.npz]
 
-The .npz file contains a batch of raw observations, one array [N, …] for each input in policy.json. Without a file, the
-policy acts on two observations of zeros. In Python, `NumpyPolicy(folder)(observations)` takes observations as vector
-environments return them.
+The .npz file contains a batch of raw observations, one array [N, …] for each input in policy.json, and may contain the
+`memory` of a policy with memory. Without a file, the policy acts on two observations of zeros. In Python,
+`NumpyPolicy(folder)(observations)` takes observations as vector environments return them.
 """
 
 import json
@@ -69,17 +69,40 @@ class NumpyPolicy:
         self.plan: dict[str, Any] = json.loads((folder / PLAN).read_text())
         with np.load(folder / WEIGHTS, allow_pickle=False) as file:
             self.arrays = dict(file)
+        self.memory: Array | None = None
         # path, shape and order of axes of each image, and its number
         self.images = [((path, shape, order), start) for path, start, shape, order in self.plan['images']]
 
     def __call__(self, observations: Any) -> Any:
-        """Return environment actions [N, …]; dicts and tuples of arrays for Dict and Tuple actions."""
-        return nest(self.outputs(observations), [(name, path) for name, path, _ in self.plan['outputs']])
+        """Return environment actions [N, …]; dicts and tuples of arrays for Dict and Tuple actions.
 
-    def outputs(self, observations: Any) -> dict[str, Array]:
-        """Return the parts of the actions, arrays [N, …] by name of the output."""
+        A policy with memory remembers the observations of each row since the last `reset`.
+        """
+        outputs = self.outputs(observations, self.memory)
+        self.memory = outputs.get('next_memory')
+        return nest(outputs, [(name, path) for name, path, _ in self.plan['outputs']])
+
+    def reset(self, rows: Any = None) -> None:
+        """Begin episodes: forget the memory of all rows, or of some (indices, or bool [N])."""
+        if rows is None or self.memory is None:
+            self.memory = None
+        else:
+            self.memory[rows] = 0
+
+    def outputs(self, observations: Any, memory: Array | None = None) -> dict[str, Array]:
+        """Return the parts of the actions, arrays [N, …] by name of the output; with memory, also `next_memory`.
+
+        Args:
+            observations: raw observations [N, …].
+            memory: of a policy with memory, that before the step [N, M]; zeros at the beginning of an episode.
+        """
         images = {start: self.image(observations, *image) for image, start in self.images}
-        x, actions = self.network(self.normalize(self.encode(observations)), images), {}
+        inputs = self.normalize(self.encode(observations))
+        before = np.zeros((len(inputs), self.plan['memory_units']), np.float32) if memory is None else memory
+        after, actions = np.zeros(before.shape, np.float32), {}
+        x = self.network(inputs, images, before, after)
+        if self.plan['memory_units']:
+            actions['next_memory'] = after
         for name, path, units in self.plan['outputs']:
             space = self.plan['action_space']
             for key in path:
@@ -131,16 +154,43 @@ class NumpyPolicy:
             return scaled.clip(-10, 10)
         return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x
 
-    def network(self, x: Array, images: dict[int, Array]) -> Array:
-        """Return the network's first output [N, units] for vectors or images x, and for images among other parts."""
+    def network(self, x: Array, images: dict[int, Array], before: Array, after: Array) -> Array:
+        """Return the network's first output [N, units] for vectors or images x, and for images among other parts.
+
+        Recurrent layers read their states from `before` [N, M], and write them to `after` [N, M].
+        """
         tensors = {0: x.astype(np.float32)}
         for call in self.plan['network']['calls']:
             if call['kind'] in ('vector-bytes', 'image-bytes'):
                 tensors[call['target']] = images[call['start']] if call['kind'] == 'image-bytes' else tensors[0]
                 continue
+            if call['kind'] in ('gru', 'lstm'):
+                tensors[call['target']] = self.recurrent(call, tensors[call['source']], before, after)
+                continue
             second = tensors[call['second']] if 'second' in call else None
             tensors[call['target']] = self.layer(call, tensors[call['source']], second)
         return tensors[self.plan['network']['outputs'][0]]
+
+    def recurrent(self, call: dict[str, Any], x: Array, before: Array, after: Array) -> Array:
+        """Return the output [N, U] of a recurrent layer, and write its state to `after` [N, M]."""
+        (inputs, units), first, n_gates = call['kernel'], call.get('memory_at', 0), 3 if call['kind'] == 'gru' else 4
+        weights = self.arrays['weights'][call.get('at', 0) :]
+        kernel, bias, recurrent = np.split(
+            weights[: (inputs + 1 + units) * n_gates * units].reshape(-1, n_gates * units), (inputs, inputs + 1)
+        )
+        h = before[:, first : first + units]
+        p, q = np.split(x @ kernel + bias, n_gates, 1), h @ recurrent
+        if call['kind'] == 'gru':
+            rest = (inputs + 1 + units) * n_gates * units
+            q_z, q_r, q_n = np.split(q + weights[rest : rest + n_gates * units], n_gates, 1)
+            z, r = _sigmoid(p[0] + q_z), _sigmoid(p[1] + q_r)
+            after[:, first : first + units] = h = z * h + (1 - z) * np.tanh(p[2] + r * q_n)
+            return h
+        i, f, g, o = (p[k] + part for k, part in enumerate(np.split(q, n_gates, 1)))
+        cell = _sigmoid(f) * before[:, first + units : first + 2 * units] + _sigmoid(i) * np.tanh(g)
+        h = _sigmoid(o) * np.tanh(cell)
+        after[:, first : first + 2 * units] = np.concatenate([h, cell], 1)
+        return h
 
     def layer(self, call: dict[str, Any], x: Array, second: Array | None) -> Array:
         """Return the output of one layer for x [N, …] and, if it has two inputs, `second` [N, …]."""
@@ -267,13 +317,14 @@ def nest(arrays: dict[str, Array], inputs: list[tuple[str, list[str | int]]]) ->
 def load(folder: str | Path) -> Callable[[dict[str, Array]], Any]:
     """Return a function from arrays [N, …], by the names in policy.json, to actions [N, …], for any N.
 
-    Actions of a Dict or Tuple space are a dict of arrays, by the names of the outputs in policy.json.
+    Actions of a Dict or Tuple space are a dict of arrays, by the names of the outputs in policy.json. A policy with
+    memory also takes `memory` [N, M], zeros at the beginning of an episode, and returns a dict with `next_memory`.
     """
     policy = NumpyPolicy(folder)
 
     def act(arrays: dict[str, Array]) -> Any:
-        outputs = policy.outputs(nest(arrays, policy.plan['inputs']))
-        return outputs.get('actions', outputs)
+        outputs = policy.outputs(nest(arrays, policy.plan['inputs']), arrays.get('memory'))
+        return outputs['actions'] if outputs.keys() == {'actions'} else outputs
 
     return act
 
@@ -284,4 +335,5 @@ if __name__ == '__main__':
     zeros = {part['name']: np.zeros((2, *part['shape'][1:])) for part in input_specs}
     given = np.load(sys.argv[1]) if sys.argv[1:] else zeros
     batch = {part['name']: given[part['name']].astype(part['dtype']) for part in input_specs}
+    batch |= {'memory': given['memory']} if 'memory' in given else {}
     print(json.dumps(load(page_folder)(batch), default=lambda array: array.tolist()))

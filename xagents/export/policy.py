@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
@@ -25,6 +25,7 @@ from xagents.envs.space_serialization import space_to_dict
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.keras_to_plan import flat_parameters, layer_calls, plan_from_model
 from xagents.networks.layers import ImageBytes, VectorBytes
+from xagents.networks.memory import memory_units, step_outputs
 from xagents.networks.programs import float_outputs, network_input
 from xagents.networks.sampling import ProductSampler, sampler_for
 from xagents.system.arrays import add_prefix
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
 
 OUTPUT = 'actions'
+# the input and the output of a policy with memory: before and after the step
+MEMORY_INPUT, MEMORY_OUTPUT = 'memory', 'next_memory'
 # names that inputs cannot have: `self` cannot be a keyword argument, and the output has its own name
 _RESERVED = {OUTPUT, 'self'}
 
@@ -101,19 +104,19 @@ def policy_outputs(space: spaces.Space) -> list[Output]:
     return outputs
 
 
-def policy_inputs(space: spaces.Space) -> list[Input]:
+def policy_inputs(space: spaces.Space, reserved: Iterable[str] = ()) -> list[Input]:
     """Return the inputs of a policy for an observation space, in the order in which the arrays are encoded.
 
     Inputs of a Dict space have the names of its keys; nested keys are joined with `_`. Inputs of a Tuple space are
     named `observations_0`, `observations_1`, …; the input of any other space is `observations`. Characters other than
-    letters and digits are replaced by `_`.
+    letters and digits are replaced by `_`. Names in `reserved` are not used.
     """
     inputs: list[Input] = []
-    names = set(_RESERVED)
+    names = {*_RESERVED, *reserved}
     for path, leaf in _leaves(space, ()):
         name = re.sub(r'\W', '_', '_'.join(map(str, path)), flags=re.ASCII)
         name = name if re.match('[A-Za-z]', name) else f'observations_{name}'.rstrip('_')
-        name = f'observations_{name}' if name in _RESERVED else name
+        name = f'observations_{name}' if name in (*_RESERVED, *reserved) else name
         numbered = (f'{name}_{count}' for count in itertools.count(2))
         unique = next(one for one in itertools.chain([name], numbered) if one not in names)
         names.add(unique)
@@ -123,10 +126,9 @@ def policy_inputs(space: spaces.Space) -> list[Input]:
 
 def inputs_of(agent: BaseAgent) -> list[Input]:
     """Return the inputs of an agent's policy: those of its observations without the parts for critics."""
-    hidden = agent.envs.encoder.encoding.critic_only
-    return [
-        part for part in policy_inputs(agent.envs.encoder.raw_space) if part.path[:1] not in [(key,) for key in hidden]
-    ]
+    hidden = [(key,) for key in agent.envs.encoder.encoding.critic_only]
+    reserved = (MEMORY_INPUT,) if agent.acting_policy.memory_units else ()
+    return [part for part in policy_inputs(agent.envs.encoder.raw_space, reserved) if part.path[:1] not in hidden]
 
 
 class ExportedPolicy:
@@ -136,6 +138,7 @@ class ExportedPolicy:
         inputs: the inputs of the policy.
         outputs: the outputs of the policy.
         network: the Keras model from encoded, normalised observations [N, *D] to the policy's outputs.
+        memory_units: M, the length of the memory [N, M], a further input and output; 0 without memory.
         function: a function from tensors [N, …], by names of the inputs, to those of the outputs, for any N.
         module: a module with the variables of the function, for saving.
 
@@ -148,6 +151,7 @@ class ExportedPolicy:
         self.inputs, self.outputs = inputs_of(agent), policy_outputs(agent.envs.action_space)
         self.network, self._agent = agent.greedy_model(network), agent
         network = self.network
+        self.memory_units = memory_units(network)
         self.module = tf.Module()
         self.module.network = [variable.value for variable in network.variables]
         encode, normalize = _make_encoder(agent, self.inputs), _make_normalizer(agent)
@@ -158,9 +162,16 @@ class ExportedPolicy:
         )
 
         def act(**observations: tf.Tensor) -> dict[str, tf.Tensor]:
+            memory = observations.pop(MEMORY_INPUT) if self.memory_units else None
             x = network_input(normalize(encode(observations)))
-            (values, *_) = float_outputs(called(x if images is None else images(x, observations), training=False))
-            return {name: decode(values[:, units]) for name, units, decode in decoders}
+            inputs = x if images is None else images(x, observations)
+            after: dict[str, tf.Tensor] = {}
+            if self.memory_units:
+                outputs, after[MEMORY_OUTPUT] = step_outputs(called, inputs, memory)
+            else:
+                outputs = called(inputs, training=False)
+            (values, *_) = float_outputs(outputs)
+            return {**{name: decode(values[:, units]) for name, units, decode in decoders}, **after}
 
         self.act = act
         signature = {specification.name: specification for specification in self.signature}
@@ -188,7 +199,7 @@ class ExportedPolicy:
             arrays |= add_prefix('observation_statistics', _whole_statistics(agent))
         inputs = [[part.name, list(part.path)] for part in self.inputs]
         about = {'agent': agent.id, 'normalizes': normalizer is not None, 'axes': axes, 'inputs': inputs}
-        about['leaves'] = leaves
+        about |= {'leaves': leaves, 'memory_units': self.memory_units}
         about['images'] = [
             [list(image.path), image.start, list(image.shape), channels_last_order(image.space.shape)]
             for image in encoder.images
@@ -200,7 +211,9 @@ class ExportedPolicy:
     @property
     def signature(self) -> list[tf.TensorSpec]:
         """The name, shape and dtype of each input."""
-        return [tf.TensorSpec((None, *part.shape), tf.as_dtype(part.dtype), part.name) for part in self.inputs]
+        specs = [tf.TensorSpec((None, *part.shape), tf.as_dtype(part.dtype), part.name) for part in self.inputs]
+        memory = [tf.TensorSpec((None, self.memory_units), tf.float32, MEMORY_INPUT)] if self.memory_units else []
+        return specs + memory
 
 
 def to_float32(network: keras.Model) -> keras.Model:

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from gymnasium import spaces
 
 from xagents.checkpoints.status import EXPORT_DESCRIPTION
@@ -65,8 +66,8 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
             or `numpy` (a folder with `policy.py`).
         out: a folder that does not exist yet or is empty. `policy.json` in it describes inputs and outputs.
         observations: raw observations for the comparison: a batch [N, …] of the environment (a dict of arrays for a
-            Dict space, a tuple for a Tuple space), or a sequence of N observations. When not given, observations are
-            collected in a new environment.
+            Dict space, a tuple for a Tuple space), or a sequence of N observations; for a policy with memory, those of
+            one episode. When not given, observations are collected in a new environment.
 
     Returns:
         The path of the file, or `out` if the policy is a folder.
@@ -82,7 +83,12 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         raise ValueError(f'export: got {type(agent).__name__}, expected an agent that acts with a Keras network')
     encoder = agent.envs.encoder
     given = observations is not None
-    batch = check.as_batch(encoder.raw_space, observations) if given else check.collect_observations(agent)
+    if given:
+        batch = check.as_batch(encoder.raw_space, observations)
+        seen = check.Observations(batch, np.arange(len(encoder(batch))) == 0)
+    else:
+        seen = check.collect_observations(agent)
+    batch = seen.batch
     if not len(encoder(batch)):
         raise ValueError('observations: got none, expected at least one')
     from xagents.export.policy import ExportedPolicy, to_float32
@@ -102,9 +108,9 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         acting = agent.acting_policy
         if not exact:
             acting = acting.with_network(type(agent.actor)(network, agent.statistics.dtype))
-        agreement = check_agreement(agent, run, batch, arrays, check.TOLERANCE, acting)
+        agreement = check_agreement(agent, run, seen, arrays, check.TOLERANCE, acting)
         if not exact:  # then with the agent's own, coarser actions
-            agreement = check_agreement(agent, run, batch, arrays, check.BFLOAT16_TOLERANCE, agent.acting_policy)
+            agreement = check_agreement(agent, run, seen, arrays, check.BFLOAT16_TOLERANCE, agent.acting_policy)
         description = {'format': format, 'file': wanted.file or '.', **describe_policy(agent, policy, agreement)}
         (temporary / EXPORT_DESCRIPTION).write_text(json.dumps(description, indent=2, allow_nan=False) + '\n')
         for path in (*temporary.rglob('*'), temporary):
@@ -160,10 +166,20 @@ def describe_policy(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreeme
             for part in policy.inputs
         ],
         **described,
+        **({'memory': _describe_memory(policy.memory_units)} if policy.memory_units else {}),
         'observation_space': space_to_dict(observed),
         'action_space': space_to_dict(agent.envs.action_space),
         'checked': agreement._asdict(),
     }
+
+
+def _describe_memory(units: int) -> dict[str, Any]:
+    """Return the description of the memory of a policy."""
+    from xagents.export.policy import MEMORY_INPUT as before
+    from xagents.export.policy import MEMORY_OUTPUT as after
+
+    rule = f'{before} is zeros at the first step of an episode, and otherwise {after} of the step before'
+    return {'input': before, 'output': after, 'shape': [None, units], 'dtype': 'float32', 'rule': rule}
 
 
 def _write_policy(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> PolicyFunction:
