@@ -21,6 +21,7 @@ class Feature:
         options: options of the agents.
         recorder: agent that records the data set for agents that learn from one.
         has_images: whether networks have convolutions.
+        of_agents: further options of an agent, by its id.
     """
 
     env: str
@@ -29,6 +30,12 @@ class Feature:
     options: dict = dataclasses.field(default_factory=dict)
     recorder: str = 'ppo'
     has_images: bool = False
+    of_agents: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def has_memory(self):
+        """Whether agents have recurrent layers."""
+        return 'memory' in self.options
 
     def make(self, agent_id, **options):
         """Make a small agent."""
@@ -38,7 +45,9 @@ class Feature:
         if case.offline:
             source = {'dataset': self.record(), 'eval_frequency': 1000}
         defaults = {'net': [8], 'seed': 1, 'quiet': True, 'opt_epsilon': 1e-3, **case.options}
-        return xagents.make(agent_id, **{**known, **source, **defaults, **self.options, **options})
+        return xagents.make(
+            agent_id, **{**known, **source, **defaults, **self.options, **self.of_agents.get(agent_id, {}), **options}
+        )
 
     def record(self):
         """Record a data set from the environment and return its name."""
@@ -58,6 +67,7 @@ MIXED = 'tests.mixed_problems:Mixed-v0'
 PICTURES = 'tests.picture_problems:TwoClues-v0'
 HIDDEN = 'tests.privileged_problems:HiddenBonus-v0'
 CRITIC_ONLY = {'critic_only': ['bonus']}
+MEMORY = {'memory': 4}
 FEATURES = {
     'masks': Feature(
         MASKED, ('a2c', 'acer', 'bc', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'), {'n': 5}, recorder='dqn'
@@ -85,4 +95,19 @@ FEATURES = {
         has_images=True,
     ),
     'mixed actions': Feature(MIXED, ('a2c', 'bc', 'ppo', 'trpo'), {'nesting': 'nested'}),
+    'memory': Feature(MASKED, ('a2c', 'dqn', 'ppo', 'pqn'), {'n': 5}, MEMORY),
+    'memory, lstm, for actor and critic': Feature(
+        HIDDEN, ('a2c', 'ppo'), {}, {**CRITIC_ONLY, 'memory': 4, 'memory_kind': 'lstm'}
+    ),
+    'memory with images': Feature(
+        PICTURES,
+        ('dqn', 'ppo'),
+        {'mask': True},
+        {**MEMORY, 'net': None, 'frame_stack': 2, 'normalize_obs': True},
+        has_images=True,
+    ),
+    'memory with mixed actions': Feature(MIXED, ('ppo',), {'nesting': 'nested'}, {'memory': 4}),
 }
+for feature in FEATURES.values():
+    if feature.has_memory:  # sequences of replay are short, and not prioritized
+        feature.of_agents['dqn'] = {'sequence_length': 3, 'burn_in': 2, 'prioritized': False, 'n_step': 1}

@@ -95,6 +95,7 @@ def test_every_export_and_the_policy_without_tensorflow_act_as_the_agent(feature
                 observation['action_mask'][0] |= not observation['action_mask'].any()
         whole = stack_trees(observations)
         expected = agent.act(whole)
+        agent.reset_memory()
         batch = {key: part for key, part in whole.items() if key not in hidden} if hidden else whole
         agent.save(tmp_path / 'run')
         policy = xagents.policy(tmp_path / 'run')
@@ -102,8 +103,13 @@ def test_every_export_and_the_policy_without_tensorflow_act_as_the_agent(feature
         np.testing.assert_equal(agent.act(batch), expected)
         arrays = {part.name: part.extract(batch) for part in inputs_of(agent)}
         assert not {*hidden} & arrays.keys()
+        memory = {}
+        if units := agent.acting_policy.memory_units:
+            # rows of 40 episodes at their first steps; the export itself compares whole episodes
+            memory = {'memory': np.zeros((40, agent.actor.plan.pruned().memory_units), np.float32)}
+            assert units >= memory['memory'].shape[1] > 0
         for format in FORMATS:
-            got = exported(export(agent, format, tmp_path / format, whole), format)(arrays)
+            got = exported(export(agent, format, tmp_path / format, whole), format)({**arrays, **memory})
             for output in policy_outputs(agent.envs.action_space):
                 own = got[output.name] if isinstance(got, dict) else got
                 wanted = leaf_at(expected, output.path)

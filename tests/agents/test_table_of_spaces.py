@@ -21,8 +21,9 @@ COLUMNS = {
     'mixed actions': [FEATURES['mixed actions']],
     'images with vectors': [feature for name, feature in FEATURES.items() if name.startswith('images')],
     'critic-only parts': [feature for name, feature in FEATURES.items() if name.startswith('critic-only')],
+    'memory': [feature for name, feature in FEATURES.items() if name.startswith('memory')],
 }
-TRAINED = ('masks', 'mixed actions', 'images with vectors', 'critic-only parts')
+TRAINED = ('masks', 'mixed actions', 'images with vectors', 'critic-only parts', 'memory')
 
 
 def cells():
