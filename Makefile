@@ -6,7 +6,7 @@ DEMO   := demo
 CASES  ?=
 RUNS   ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-spaces bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-offline pretrained docs site images notebook gallery clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-spaces bench-memory bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-offline pretrained docs site images notebook gallery clean
 help:
 	@echo 'make demo                  trains PPO on CartPole-v1, plots the run and records a video (in $(DEMO)/)'
 	@echo 'make test                  runs the test suite'
@@ -18,6 +18,7 @@ help:
 	@echo 'make bench-replay          measures the replay buffer with a million transitions'
 	@echo 'make bench-hindsight       measures effect and cost of hindsight replay; writes docs/hindsight.md (15 minutes)'
 	@echo 'make bench-spaces         trains on masks, mixed actions, images with vectors and games; writes docs/spaces.md (3 hours)'
+	@echo 'make bench-memory          trains agents with memory, also in comparison with sb3-contrib; writes docs/memory.md (1 hour)'
 	@echo 'make bench-tuning          measures xagents tune: speed, kills, results of a search; writes docs/benchmarks.md (1 hour)'
 	@echo 'make bench-populations     compares populations with independent runs, and kills them; writes docs/populations.md (30 minutes)'
 	@echo 'make bench-spread          compares several agents on simple_spread with Stable-Baselines3 and SuperSuit; writes docs/teams.md (hours)'
@@ -98,6 +99,9 @@ bench-spaces: $(VENV)/.installed
 # kept runs are not trained again, and stopped runs are resumed
 bench-learning: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.learning.run $(CASES)
+
+bench-memory: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.learning.memory $(CASES)
 
 bench-populations: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.tuning.populations $(CASES)

@@ -1,0 +1,75 @@
+"""Train PPO with memory in an environment that shows some elements of its observation, and evaluate it."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.workers.measure import report
+
+PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'numpy')
+# equal starts for all seeds and for both libraries
+EVALUATION_SEED = 10_000
+# iterations before the clock starts; the first ones compile
+WARM_UP = 2
+
+
+# the layers of RecurrentPPO, whose dense layers have the initial weights of PyTorch
+NETWORK = """
+[lstm-{name}]
+from=input
+units={memory}
+
+[dense-{name}-0]
+from=lstm-{name}
+units={units}
+activation={activation}
+initializer=fan_in_uniform
+
+[dense-{name}]
+from=dense-{name}-0
+output=1
+initializer=fan_in_uniform
+"""
+
+
+def write_network(job: dict[str, Any]) -> str:
+    """Write the file of the network, and return its path."""
+    options = job['settings']
+    numbers = {'memory': options['memory'], 'units': options['net'][0], 'activation': options['activation']}
+    text = ''.join(NETWORK.format(name=name, **numbers) for name in ('actor', 'critic'))
+    Path('network.cfg').write_text(text)
+    return 'network.cfg'
+
+
+def keywords(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of `xagents.make`."""
+    settings = {name: value for name, value in job['settings'].items() if name not in ('memory', 'net', 'activation')}
+    shown = json.dumps(job['elements'], separators=(',', ':'))
+    wrapper = ['benchmarks.envs.partial:Shown', f'elements={shown}']
+    known = {'env': job['env'], 'wrapper': wrapper, 'seed': job['seed'], 'quiet': True}
+    return {**known, **settings, 'model': write_network(job)}
+
+
+def main() -> None:
+    """Run the job: env, elements, settings, steps, seed and episodes as JSON in the first argument."""
+    job = json.loads(sys.argv[1])
+    import xagents
+
+    agent = xagents.make('ppo', **keywords(job))
+    start, first, iterations = time.perf_counter(), 0, 0
+    for log in agent.train_iter(max_steps=job['steps'], final_episodes=0, run_dir='none'):
+        iterations, last = iterations + 1, int(log['steps'])
+        if iterations == WARM_UP:
+            start, first = time.perf_counter(), last
+    timed = {'steps': last - first, 'seconds': time.perf_counter() - start}
+    scores = {}
+    if job['episodes']:
+        scores = {'mean': agent.evaluate(job['episodes'], seed=EVALUATION_SEED)['mean']}
+    agent.close()
+    report({**timed, **scores}, PACKAGES)
+
+
+if __name__ == '__main__':
+    main()
