@@ -15,7 +15,7 @@ from tests.problems import Arbitrary
 from xagents.checkpoints.agent_state import model_variables
 from xagents.dqn.agent import DQN
 from xagents.networks.models import ModelReader
-from xagents.networks.targets import TargetNetwork
+from xagents.networks.optimisation.targets import TargetNetwork
 from xagents.options.errors import OptionError
 from xagents.replay.transitions import ReplayBuffer
 from xagents.runs.saving import write_weights

@@ -13,7 +13,7 @@ import xagents
 from xagents.cli.commands import commands
 from xagents.cli.dispatch import parse
 from xagents.datasets import dataset_names
-from xagents.networks.gradient_steps import COUNTS
+from xagents.networks.optimisation.gradient_steps import COUNTS
 from xagents.options.commands import DatasetRecordingOptions, EvaluateOptions, PlayOptions, PlotOptions, TuneOptions
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions

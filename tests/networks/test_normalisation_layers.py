@@ -13,8 +13,8 @@ from xagents.networks.keras_to_plan import flat_parameters, has_plan, plan_from_
 from xagents.networks.layers import BATCH_EPSILON, LAYER_EPSILON, BatchRenorm
 from xagents.networks.models import ModelReader, reinitialise
 from xagents.networks.numpy_inference import NumpyNetwork
+from xagents.networks.optimisation.targets import TargetNetwork
 from xagents.networks.plan import NetworkPlan
-from xagents.networks.targets import TargetNetwork
 from xagents.options.errors import OptionError
 
 IMAGES = """

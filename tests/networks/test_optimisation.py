@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.reference import D, flat, network
-from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, flat_gradient
+from xagents.networks.optimisation.gradient_steps import GradientStep, adopt_model_optimizer, flat_gradient
 from xagents.networks.programs import Program
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions

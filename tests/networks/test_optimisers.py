@@ -8,8 +8,8 @@ import tensorflow as tf
 from tests.networks.test_networks import CNN_CRITIC
 from tests.reference import D, flat, network
 from xagents.networks.cfg import dense_network
-from xagents.networks.gradient_steps import GradientStep
 from xagents.networks.models import ModelReader, make_optimizer, outer_matrices, with_logits
+from xagents.networks.optimisation.gradient_steps import GradientStep
 from xagents.networks.programs import Program
 from xagents.networks.state_dependent import with_state_dependent_std
 from xagents.networks.traced_options import TracedOptions

@@ -20,8 +20,8 @@ from xagents.base.sampled_batches import stacked_images
 from xagents.collecting.rollouts import Rollout
 from xagents.envs.create import Envs
 from xagents.networks.distributions import distribution_for
+from xagents.networks.optimisation.targets import TargetNetwork
 from xagents.networks.programs import float_outputs, network_input
-from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe

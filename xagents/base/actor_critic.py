@@ -7,8 +7,8 @@ from typing import Any
 import keras
 
 from xagents.base.on_policy import OnPolicy
-from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer
 from xagents.networks.keras_to_plan import masked_output
+from xagents.networks.optimisation.gradient_steps import GradientStep, adopt_model_optimizer
 from xagents.networks.programs import KerasNetwork, Program, suits_xla
 from xagents.networks.state_dependent import acting_model
 

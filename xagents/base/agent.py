@@ -37,9 +37,9 @@ from xagents.envs.spaces import ActionDecoder
 from xagents.evaluation import playing
 from xagents.logs.console import format_number
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.gradient_steps import COUNTS
 from xagents.networks.keras_to_plan import for_whole_observations, with_mask
 from xagents.networks.layers import vector_bytes
+from xagents.networks.optimisation.gradient_steps import COUNTS
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import declared_options, signature

@@ -19,8 +19,8 @@ from xagents.collecting.rollouts import MEMORY, Rollout
 from xagents.envs.interface import Envs
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import Distribution, Gaussian, StateDependentGaussian, distribution_for
-from xagents.networks.gradient_steps import COUNTS, metric_vector
 from xagents.networks.models import with_log_std, with_logits
+from xagents.networks.optimisation.gradient_steps import COUNTS, metric_vector
 from xagents.networks.programs import Program, has_convolutions, network_input, suits_xla
 from xagents.networks.state_dependent import count_features, with_state_dependent_std
 from xagents.options.agents import AgentOptions, OnPolicyOptions, SDEOptions

@@ -15,16 +15,16 @@ from xagents.base.batches import ReplaySamples
 from xagents.base.off_policy import OffPolicy
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
-from xagents.networks.gradient_steps import (
+from xagents.networks.models import reinitialise
+from xagents.networks.optimisation.gradient_steps import (
     GradientStep,
     adopt_model_optimizer,
     apply_together,
     loop_updates,
     metric_vector,
 )
-from xagents.networks.models import reinitialise
+from xagents.networks.optimisation.targets import TargetNetwork
 from xagents.networks.programs import KerasNetwork, Program, suits_xla
-from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.registry.agents import agent_id_of

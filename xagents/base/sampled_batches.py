@@ -12,7 +12,7 @@ from xagents.base.agent import BaseAgent
 from xagents.base.batches import ReplaySamples
 from xagents.datasets.reading import Batch, Dataset, batch_digest, encode_episode, episode_batches
 from xagents.envs.interface import Envs
-from xagents.networks.gradient_steps import COUNTS
+from xagents.networks.optimisation.gradient_steps import COUNTS
 from xagents.replay.frames import ByteImage
 from xagents.replay.ring import NO_COLUMNS, RingColumns, ring_bytes_needed
 from xagents.replay.transitions import ReplayBuffer

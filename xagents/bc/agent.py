@@ -12,7 +12,7 @@ from xagents.base.batches import ReplaySamples
 from xagents.base.sampled_batches import SamplesBatches
 from xagents.bc.cli import BCOptions
 from xagents.networks.distributions import clip_log_std
-from xagents.networks.gradient_steps import loop_mean
+from xagents.networks.optimisation.gradient_steps import loop_mean
 from xagents.networks.programs import float_outputs, network_input
 
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from xagents.base.batches import ReplaySamples
 from xagents.crossq.cli import CrossQOptions
-from xagents.networks.gradient_steps import apply_together
+from xagents.networks.optimisation.gradient_steps import apply_together
+from xagents.networks.optimisation.targets import TargetNetwork
 from xagents.networks.programs import network_input
-from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.sac.agent import SAC
 

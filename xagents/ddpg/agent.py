@@ -14,9 +14,9 @@ from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
 from xagents.collecting.policies import NoisyPolicy, Policy
 from xagents.ddpg.cli import DDPGOptions
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.gradient_steps import zero_if_not_finite
+from xagents.networks.optimisation.gradient_steps import zero_if_not_finite
+from xagents.networks.optimisation.targets import TargetNetwork
 from xagents.networks.programs import network_input
-from xagents.networks.targets import TargetNetwork
 from xagents.pipeline.schedules import Schedule
 
 

@@ -17,13 +17,18 @@ from xagents.dqn.cli import DQNOptions
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates, metric_vector
 from xagents.networks.keras_to_plan import masked_output, without_noise
 from xagents.networks.layers import mask_illegal, noise_units
 from xagents.networks.memory import memory_units, sequence_outputs
+from xagents.networks.optimisation.gradient_steps import (
+    GradientStep,
+    adopt_model_optimizer,
+    loop_updates,
+    metric_vector,
+)
+from xagents.networks.optimisation.targets import TargetNetwork
 from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.networks.sampling import factorised_noise
-from xagents.networks.targets import TargetNetwork
 from xagents.networks.value_distributions import (
     ActionValues,
     ValueDistribution,

@@ -15,8 +15,8 @@ from xagents.collecting.policies import Policy, SamplingPolicy
 from xagents.iql.cli import IQLOptions
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import Distribution, clip_log_std, distribution_for
-from xagents.networks.gradient_steps import apply_together
 from xagents.networks.models import with_log_std
+from xagents.networks.optimisation.gradient_steps import apply_together
 from xagents.networks.programs import float_outputs, network_input
 
 

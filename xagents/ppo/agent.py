@@ -12,7 +12,7 @@ from xagents.a2c.agent import A2C
 from xagents.base.batches import RolloutBatch, RolloutSamples
 from xagents.base.minibatches import Minibatches
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
-from xagents.networks.gradient_steps import loop_mean
+from xagents.networks.optimisation.gradient_steps import loop_mean
 from xagents.pipeline.schedules import Schedule
 from xagents.ppo.cli import PPOOptions
 

@@ -17,7 +17,7 @@ from xagents.collecting.policies import EpsilonGreedyPolicy, Policy
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
-from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_mean
+from xagents.networks.optimisation.gradient_steps import GradientStep, adopt_model_optimizer, loop_mean
 from xagents.networks.programs import KerasNetwork, Program, float_outputs, model_outputs, network_input, suits_xla
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError

@@ -15,7 +15,7 @@ from xagents.collecting.policies import Policy, SamplingPolicy
 from xagents.envs.interface import Envs
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import SquashedGaussian, SquashedStateDependentGaussian
-from xagents.networks.gradient_steps import zero_if_not_finite
+from xagents.networks.optimisation.gradient_steps import zero_if_not_finite
 from xagents.networks.programs import KerasNetwork, float_outputs, network_input
 from xagents.networks.state_dependent import acting_model, count_features, with_state_dependent_std
 from xagents.options.agents import AgentOptions

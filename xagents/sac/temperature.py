@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from xagents.networks.optimisers import FusedOptimizer
+from xagents.networks.optimisation.optimisers import FusedOptimizer
 from xagents.networks.traced_options import TracedOptions
 
 

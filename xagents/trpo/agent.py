@@ -13,7 +13,7 @@ from xagents.base.batches import RolloutBatch, RolloutSamples
 from xagents.base.minibatches import Minibatches
 from xagents.base.on_policy import OnPolicy
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
-from xagents.networks.gradient_steps import (
+from xagents.networks.optimisation.gradient_steps import (
     COUNTS,
     GradientStep,
     adopt_model_optimizer,
@@ -21,7 +21,7 @@ from xagents.networks.gradient_steps import (
     loop_mean,
     zero_if_not_finite,
 )
-from xagents.networks.optimisers import assign_flat, flatten_tensors
+from xagents.networks.optimisation.optimisers import assign_flat, flatten_tensors
 from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.networks.state_dependent import acting_model
 from xagents.options.errors import OptionError

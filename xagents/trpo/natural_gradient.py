@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from xagents.networks.gradient_steps import flat_gradient
+from xagents.networks.optimisation.gradient_steps import flat_gradient
 
 SHRINK = 0.8
 

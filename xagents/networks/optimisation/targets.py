@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.networks.memory import sequence_outputs
-from xagents.networks.optimisers import flatten_tensors, split_like, xla_compile
+from xagents.networks.optimisation.optimisers import flatten_tensors, split_like, xla_compile
 from xagents.networks.programs import float_outputs
 
 

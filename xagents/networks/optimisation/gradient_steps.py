@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from xagents.networks.keras_to_plan import has_plan
 from xagents.networks.models import make_optimizer, outer_matrices
-from xagents.networks.optimisers import (
+from xagents.networks.optimisation.optimisers import (
     FusedOptimizer,
     KerasOptimizer,
     MuonOptimizer,

@@ -1,0 +1,1 @@
+"""Optimisers, gradient steps within compiled updates, and target networks."""
