@@ -46,7 +46,7 @@ RECALLS = {
         for name, own in OTHERS.items()
     },
 }
-PPO = {'net': [64], 'activation': 'relu', 'memory': 64, 'opt_epsilon': 1e-5}
+PPO = {'net': [64], 'activation': 'relu', 'memory': 64, 'memory_kind': 'lstm', 'opt_epsilon': 1e-5}
 # the settings of RL Zoo for RecurrentPPO: minibatches of transitions, which are sequences here
 VELOCITIES: dict[str, dict[str, Any]] = {
     'CartPole': {
@@ -77,42 +77,45 @@ VELOCITIES: dict[str, dict[str, Any]] = {
         'ours': {'sequence_length': 64},
     },
 }  # fmt: skip
-WORKERS = {'xagents': 'memory_worker', 'sb3-contrib': 'recurrent_worker'}
+# rows of a table: the worker, and options that only xagents has
+OURS, GRU, PEER = 'xagents', 'xagents, GRU', 'RecurrentPPO'
+WORKERS = {OURS: 'memory_worker', GRU: 'memory_worker', PEER: 'recurrent_worker'}
 
 
 def measure_velocities(name: str, folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Train both libraries in turn, with every seed."""
-    pythons = {'xagents': Path(sys.executable).absolute(), 'sb3-contrib': jobs.find_peer('sb3', options)}
+    own, peer = Path(sys.executable).absolute(), jobs.find_peer('sb3', options)
     case, runs = VELOCITIES[name], dict[str, list[Any]]()
     for seed in options.seeds[: 1 if options.quick else None]:
-        for library, python in pythons.items():
-            own = case.get('ours', {}) if library == 'xagents' else {}
-            job = {'env': case['env'], 'elements': case['elements'], 'settings': {**case['settings'], **own}}
+        for row, worker in WORKERS.items():
+            further = {} if row == PEER else {**case.get('ours', {}), **({'memory_kind': 'gru'} if row == GRU else {})}
+            job = {'env': case['env'], 'elements': case['elements'], 'settings': {**case['settings'], **further}}
             job |= {'steps': 20_000 if options.quick else case['steps'], 'seed': seed, 'episodes': EPISODES}
-            result = work(module(f'workers.{WORKERS[library]}', job, python), 7200, dict.fromkeys(THREADS, '1'))
-            runs.setdefault(library, []).append(result)
-            speed = result['steps'] / result['seconds']
-            log(f'{library}, seed {seed}: {result["mean"]:.1f}, {speed:.0f} steps/s')
+            command = module(f'workers.{worker}', job, peer if row == PEER else own)
+            runs.setdefault(row, []).append(work(command, 7200, dict.fromkeys(THREADS, '1')))
+            result = runs[row][-1]
+            log(f'{row}, seed {seed}: {result["mean"]:.1f}, {result["steps"] / result["seconds"]:.0f} steps/s')
     return {'steps': case['steps'], 'floor': case['floor'], 'runs': runs}
 
 
 def render_velocities(found: dict[str, Any]) -> str:
     """Return the table of scores and speeds."""
     runs = found['runs']
-    speeds = {library: [run['steps'] / run['seconds'] for run in own] for library, own in runs.items()}
-    ratios = [ours / theirs for ours, theirs in zip(speeds['xagents'], speeds['sb3-contrib'], strict=True)]
+    speeds = {row: [run['steps'] / run['seconds'] for run in own] for row, own in runs.items()}
+    ratios = [ours / theirs for ours, theirs in zip(speeds[OURS], speeds[PEER], strict=True)]
     rows = [
         [
-            *('xagents' if library == 'xagents' else 'RecurrentPPO', tables.number(found['steps'])),
-            *(', '.join(f'{run["mean"]:.1f}' for run in own), f'{statistics.median(run["mean"] for run in own):.1f}'),
-            *(str(found['floor']), tables.number(statistics.median(speeds[library]))),
+            *(row, tables.number(found['steps']), ', '.join(f'{run["mean"]:.1f}' for run in own)),
+            f'{statistics.median(run["mean"] for run in own):.1f}',
+            *(str(found['floor']), tables.number(statistics.median(speeds[row]))),
         ]
-        for library, own in runs.items()
+        for row, own in runs.items()
     ]
     below = (
-        f'One number for each seed: {EPISODES} greedy episodes with the last weights. Both libraries have equal '
-        'settings and layers, those of RL Zoo for RecurrentPPO: LSTMs for actor and critic. Steps per second are those '
-        'of the same runs with one thread, without start-up. xagents has '
+        f'One number for each seed: {EPISODES} greedy episodes with the last weights. All rows have equal settings, those '
+        'of RL Zoo for RecurrentPPO: a recurrent and a dense layer for actor and critic each, LSTMs in the first and the '
+        'last row. The LSTM is the first layer of RecurrentPPO, and the last hidden one of xagents. Steps per second are '
+        'those of the same runs with one thread, without start-up. xagents with LSTMs has '
         f'{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) times the speed.'
     )
     return tables.markdown(['', 'steps', 'mean reward', 'median', 'asked', 'steps/s'], rows, below)

@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from benchmarks.workers.measure import report
@@ -15,41 +14,11 @@ EVALUATION_SEED = 10_000
 WARM_UP = 2
 
 
-# the layers of RecurrentPPO, whose dense layers have the initial weights of PyTorch
-NETWORK = """
-[lstm-{name}]
-from=input
-units={memory}
-
-[dense-{name}-0]
-from=lstm-{name}
-units={units}
-activation={activation}
-initializer=fan_in_uniform
-
-[dense-{name}]
-from=dense-{name}-0
-output=1
-initializer=fan_in_uniform
-"""
-
-
-def write_network(job: dict[str, Any]) -> str:
-    """Write the file of the network, and return its path."""
-    options = job['settings']
-    numbers = {'memory': options['memory'], 'units': options['net'][0], 'activation': options['activation']}
-    text = ''.join(NETWORK.format(name=name, **numbers) for name in ('actor', 'critic'))
-    Path('network.cfg').write_text(text)
-    return 'network.cfg'
-
-
 def keywords(job: dict[str, Any]) -> dict[str, Any]:
     """Return the options of `xagents.make`."""
-    settings = {name: value for name, value in job['settings'].items() if name not in ('memory', 'net', 'activation')}
     shown = json.dumps(job['elements'], separators=(',', ':'))
     wrapper = ['benchmarks.envs.partial:Shown', f'elements={shown}']
-    known = {'env': job['env'], 'wrapper': wrapper, 'seed': job['seed'], 'quiet': True}
-    return {**known, **settings, 'model': write_network(job)}
+    return {'env': job['env'], 'wrapper': wrapper, 'seed': job['seed'], 'quiet': True, **job['settings']}
 
 
 def main() -> None:

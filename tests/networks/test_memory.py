@@ -154,10 +154,12 @@ def test_units_remember_for_different_times_at_first(kind):
     layer = KINDS[kind](U)
     layer.build((None, F))
     gates = np.split(layer.get_weights()[1], layer.n_gates)
-    keeps = sigmoid(gates[0] if kind == 'gru' else gates[1])
-    assert keeps[0] == pytest.approx(0.5) and keeps[-1] == pytest.approx(64 / 65)
-    times = keeps / (1 - keeps)
-    np.testing.assert_allclose(times[1:] / times[:-1], 64 ** (1 / (U - 1)), rtol=1e-4)
+    times = np.exp(gates[0] if kind == 'gru' else gates[1])
+    expected = [1, 1, 1, 1, 64] if kind == 'gru' else 64 ** (np.arange(5) / 4)
+    np.testing.assert_allclose(times, expected, rtol=1e-4)
+    shares = sigmoid(np.log(times))
+    np.testing.assert_allclose(shares, times / (1 + times), rtol=1e-4)
+    assert kind == 'gru' or (gates[0] == -gates[1]).all()
 
 
 # models

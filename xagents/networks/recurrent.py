@@ -64,15 +64,11 @@ class Recurrent(keras.layers.Layer):
             self.recurrent_bias = self.add_weight(shape=(width,), initializer='zeros', name='recurrent_bias')
 
     def _initial_bias(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
-        """Return the initial biases [G U], by which the units remember for 1 to `LONGEST` steps, in equal ratios.
+        """Return the initial biases [G U]."""
+        return tf.concat(self.gate_biases(), 0)
 
-        With the bias log t, a gate keeps the share t / (1 + t) of the state (Tallec and Ollivier 2018,
-        arXiv:1804.11188, section 2). Equal ratios leave half of the units fast.
-        """
-        return tf.concat(self.gate_biases(tf.linspace(0.0, math.log(LONGEST), self.units)), 0)
-
-    def gate_biases(self, keep: tf.Tensor) -> list[tf.Tensor]:
-        """Return the initial biases [U] of each gate; `keep` [U] are those of the gate that keeps the state."""
+    def gate_biases(self) -> list[tf.Tensor]:
+        """Return the initial biases [U] of each gate, by which units remember for different times."""
         raise NotImplementedError
 
     def call(self, inputs: Any) -> Any:
@@ -162,9 +158,10 @@ class GRU(Recurrent):
 
     n_gates, n_states, n_saved, has_recurrent_bias = 3, 1, 4, True
 
-    def gate_biases(self, keep: tf.Tensor) -> list[tf.Tensor]:
-        """See `Recurrent.gate_biases`."""
-        return [keep, tf.zeros_like(keep), tf.zeros_like(keep)]
+    def gate_biases(self) -> list[tf.Tensor]:
+        """See `Recurrent.gate_biases`: half of the units are slow. If all are, hidden velocities are learned later."""
+        fast = tf.zeros(self.units - self.units // 2)
+        return [tf.concat([fast, slow_biases(self.units // 2)], 0), *(tf.zeros(self.units) for _ in range(2))]
 
     def step(self, p: tf.Tensor, q: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """See `Recurrent.step`."""
@@ -193,9 +190,10 @@ class LSTM(Recurrent):
 
     n_gates, n_states, n_saved, has_recurrent_bias = 4, 2, 5, False
 
-    def gate_biases(self, keep: tf.Tensor) -> list[tf.Tensor]:
+    def gate_biases(self) -> list[tf.Tensor]:
         """See `Recurrent.gate_biases`; a state that is kept longer changes more slowly."""
-        return [-keep, keep, tf.zeros_like(keep), tf.zeros_like(keep)]
+        keep = slow_biases(self.units)
+        return [-keep, keep, *(tf.zeros(self.units) for _ in range(2))]
 
     def step(self, p: tf.Tensor, q: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """See `Recurrent.step`."""
@@ -216,6 +214,15 @@ class LSTM(Recurrent):
         d_g, d_o = d_cell * i * (1.0 - g * g), d_h * bounded * o * (1.0 - o)
         gates = tf.concat([d_i, d_f, d_g, d_o], 1)
         return gates, gates, tf.concat([tf.zeros_like(d_h), d_cell * f], 1)
+
+
+def slow_biases(units: int) -> tf.Tensor:
+    """Return biases [U] of a gate that keeps the state, by which units remember for 1 to `LONGEST` steps.
+
+    With the bias log t, a gate keeps the share t / (1 + t) of the state (Tallec and Ollivier 2018, arXiv:1804.11188,
+    section 2). Here, t grows in equal ratios, so that many units stay fast.
+    """
+    return tf.linspace(0.0, math.log(LONGEST), units)
 
 
 RECURRENT: dict[str, type[Recurrent]] = {'gru': GRU, 'lstm': LSTM}
