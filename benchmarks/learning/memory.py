@@ -112,10 +112,10 @@ def render_velocities(found: dict[str, Any]) -> str:
         for row, own in runs.items()
     ]
     below = (
-        f'One number for each seed: {EPISODES} greedy episodes with the last weights. All rows have equal settings, those '
-        'of RL Zoo for RecurrentPPO: a recurrent and a dense layer for actor and critic each, LSTMs in the first and the '
-        'last row. The LSTM is the first layer of RecurrentPPO, and the last hidden one of xagents. Steps per second are '
-        'those of the same runs with one thread, without start-up. xagents with LSTMs has '
+        f'One number for each seed: {EPISODES} greedy episodes with the last weights. All rows have equal settings, '
+        'those of RL Zoo for RecurrentPPO: a recurrent and a dense layer for actor and critic each, LSTMs in the first '
+        'and the last row. The LSTM is the first layer of RecurrentPPO, and the last hidden one of xagents. Steps per '
+        'second are those of the same runs with one thread, without start-up. xagents with LSTMs has '
         f'{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) times the speed.'
     )
     return tables.markdown(['', 'steps', 'mean reward', 'median', 'asked', 'steps/s'], rows, below)
