@@ -86,8 +86,10 @@ def measure_velocities(name: str, folder: Path, options: argparse.Namespace, log
     """Train both libraries in turn, with every seed."""
     own, peer = Path(sys.executable).absolute(), jobs.find_peer('sb3', options)
     case, runs = VELOCITIES[name], dict[str, list[Any]]()
-    for seed in options.seeds[: 1 if options.quick else None]:
+    for i, seed in enumerate(options.seeds[: 1 if options.quick else None]):
         for row, worker in WORKERS.items():
+            if row == PEER and i >= options.peer_seeds:
+                continue
             further = {} if row == PEER else {**case.get('ours', {}), **({'memory_kind': 'gru'} if row == GRU else {})}
             job = {'env': case['env'], 'elements': case['elements'], 'settings': {**case['settings'], **further}}
             job |= {'steps': 20_000 if options.quick else case['steps'], 'seed': seed, 'episodes': EPISODES}
@@ -102,7 +104,7 @@ def render_velocities(found: dict[str, Any]) -> str:
     """Return the table of scores and speeds."""
     runs = found['runs']
     speeds = {row: [run['steps'] / run['seconds'] for run in own] for row, own in runs.items()}
-    ratios = [ours / theirs for ours, theirs in zip(speeds[OURS], speeds[PEER], strict=True)]
+    ratios = [ours / theirs for ours, theirs in zip(speeds[OURS], speeds[PEER], strict=False)]
     rows = [
         [
             *(row, tables.number(found['steps']), ', '.join(f'{run["mean"]:.1f}' for run in own)),
@@ -131,7 +133,10 @@ PARTS = {
     ),
     **{
         name: Part(
-            f'Hidden velocities: {name}', functools.partial(measure_velocities, name), render_velocities, ('seeds',)
+            f'Hidden velocities: {name}',
+            functools.partial(measure_velocities, name),
+            render_velocities,
+            ('seeds', 'peer_seeds'),
         )
         for name in VELOCITIES
     },
@@ -143,6 +148,8 @@ def make_parser() -> argparse.ArgumentParser:
     page = REPOSITORY / 'docs' / 'memory.md'
     parser = jobs.make_parts_parser('learning.memory', __doc__, PARTS, page, 'memory')
     parser.add_argument('--seeds', nargs='+', type=int, default=[1, 2, 3], help='seeds of the trainings')
+    text = 'number of seeds of RecurrentPPO, the first ones'
+    parser.add_argument('--peer-seeds', type=jobs.positive, default=3, help=text)
     jobs.add_peer(parser, 'sb3-contrib')
     return parser
 

@@ -265,6 +265,9 @@ _BUILTIN_ENTRIES = (
     dataclasses.replace(
         _builtin('crossq', 'CrossQ', _SAC, 'SAC with batch normalisation: continuous actions', **_OFF_POLICY),
         normalise='batch',
+        # a layer before a normalisation does not depend on the scale of its weights, so that steps of Adam are large in
+        # proportion to small weights: with `fan_in_uniform`, CrossQ did not learn LunarLanderContinuous
+        initializer='glorot_uniform',
     ),
     _builtin('ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions', **_OFF_POLICY),
     _builtin(
