@@ -106,7 +106,7 @@ def test_every_export_and_the_policy_without_tensorflow_act_as_the_agent(feature
         memory = {}
         if units := agent.acting_policy.memory_units:
             # rows of 40 episodes at their first steps; the export itself compares whole episodes
-            memory = {'memory': np.zeros((40, agent.actor.plan.pruned().memory_units), np.float32)}
+            memory = {'memory': np.zeros((40, agent.actor.plan.pruned()[0].memory_units), np.float32)}
             assert units >= memory['memory'].shape[1] > 0
         for format in FORMATS:
             got = exported(export(agent, format, tmp_path / format, whole), format)({**arrays, **memory})

@@ -244,6 +244,35 @@ def test_sizes_of_minibatches():
             minibatches(2, 16, **options)
 
 
+@pytest.mark.usefixtures('eager')
+@pytest.mark.parametrize('options', [{}, {'memory_kind': 'lstm'}, {'shared_network': True}, {'sequence_length': 4}])
+def test_the_update_computes_the_probabilities_of_acting(options):
+    """Actor and critic have memories of equal size, whose order matters."""
+    envs = environments()
+    agent = xagents.make('ppo', envs, n_steps=T, net=[4], memory=U, seed=1, **options)
+    for _ in range(3):
+        batch = agent.collector.collect(T)
+        data = agent.transitions(agent._steps(batch))
+        outputs, values = agent.evaluate_actions(data.observations, *data.sequence)
+        log_probs = agent.distribution.log_prob(outputs, data.actions)
+        np.testing.assert_allclose(log_probs, data.log_probs, atol=1e-5)
+        np.testing.assert_allclose(values, data.values, atol=1e-5)
+
+
+@pytest.mark.parametrize('agent_id', ['trpo', 'acer', 'sac'])
+def test_agents_without_memory_refuse_functions_with_recurrent_layers(agent_id):
+    def recurrent(input_shape, output_units, seed=None):
+        entry = keras.Input(input_shape)
+        hidden = GRU(3)(entry)
+        return keras.Model(entry, [keras.layers.Dense(n)(hidden) for n in output_units])
+
+    name = f'recurrent-{agent_id}'
+    xagents.register_network(name, recurrent)
+    model = 'model' if agent_id == 'acer' else 'actor_model'
+    with pytest.raises(ValueError, match=r'got recurrent layers, which .* cannot learn with'):
+        xagents.make(agent_id, 'CartPole-v1', **{model: name})
+
+
 # DQN
 
 L, BURN_IN, B = 4, 2, 3

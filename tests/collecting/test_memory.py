@@ -180,3 +180,26 @@ def test_a_policy_of_a_method_returns_its_memory():
             agent.fit(max_steps=48, quiet=True, run_dir='none', final_episodes=0)
             results.append([w.tobytes() for w in agent.model.get_weights()])
     assert results[0] == results[1]
+
+
+def test_steps_without_acting_keep_the_memory_within_episodes():
+    with contextlib.closing(make()) as agent:
+        collector = agent.collector
+        collector.collect(2)
+        before = collector.stepper.row_states[0]['memory'].copy()
+        collector.step(np.zeros(3, np.int64))
+        np.testing.assert_array_equal(collector.stepper.row_states[0]['memory'], before)
+        collector.step(np.zeros(3, np.int64))  # the last step of the episode
+        collector.step(np.zeros(3, np.int64))
+        assert (collector.stepper.row_states[0]['memory'] == 0).all()
+
+
+def test_exports_are_compared_over_whole_episodes_and_keep_the_memory_of_act():
+    from xagents.export.check import collect_observations
+
+    with contextlib.closing(make('Pendulum-v1')) as agent:
+        agent.act(np.zeros((2, 3), np.float32))
+        before = agent._memory.state.copy()
+        batch, starts = collect_observations(agent)
+        assert len(batch) == len(starts) > 200 and starts[0] and starts[1:].any()
+        np.testing.assert_array_equal(agent._memory.state, before)

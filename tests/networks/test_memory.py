@@ -188,7 +188,8 @@ def test_acting_step_by_step_equals_the_sequence(kind, shared):
     observations, memory, keep = steps_of(model)
     actor = KerasNetwork(keras.Model(model.input, model.outputs[0]), np.float32, model)
     assert actor.memory_units == memory_units(model) == (1 if shared else 2) * (1 if kind == 'gru' else 2) * U
-    policy, values = sequence_outputs(model, observations.reshape(-1, F), tf.constant(memory), keep.reshape(-1))
+    sequence = observations.reshape(-1, F), tf.constant(memory), keep.reshape(-1)
+    (policy, values), at_end = sequence_outputs(model, *sequence)
     for t in range(L):
         rows = slice(t * B, (t + 1) * B)
         outputs, after = step_outputs(model, observations[t], memory)
@@ -197,6 +198,7 @@ def test_acting_step_by_step_equals_the_sequence(kind, shared):
         np.testing.assert_allclose(outputs[1], values[rows], atol=1e-6)
         np.testing.assert_allclose(remembered, after, atol=1e-6)
         memory = np.array(remembered) * keep[t][:, None]
+    np.testing.assert_allclose(memory, at_end, atol=1e-6)
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -214,10 +216,13 @@ def test_a_row_does_not_depend_on_the_others(kind):
 def test_a_plan_for_deployment_has_no_memory_of_the_critic():
     model = model_of()
     actor = KerasNetwork(keras.Model(model.input, model.outputs[0]), np.float32, model)
-    pruned = NetworkPlan.from_dict(actor.plan.pruned().to_dict())
+    plan, parts = actor.plan.pruned()
+    pruned = NetworkPlan.from_dict(plan.to_dict())
     assert (actor.plan.memory_units, pruned.memory_units) == (2 * U, U)
     observations, memory, _ = steps_of(model)
-    deployed = NumpyNetwork(pruned, actor.published_weights.weights)
+    weights = np.concatenate([actor.published_weights.weights[part] for part in parts])
+    assert len(weights) == pruned.n_parameters < actor.plan.n_parameters
+    deployed = NumpyNetwork(pruned, weights)
     expected, after = (np.array(x) for x in actor(observations[0], None, memory))
     got, remembered = deployed(observations[0], None, memory[:, :U])
     np.testing.assert_array_equal(got, expected)
@@ -245,7 +250,8 @@ def test_the_burn_in_gets_no_gradient(kind):
     def gradient(burn_in):
         with tf.GradientTape() as tape:
             tape.watch(flat)
-            outputs = sequence_outputs(model, flat, tf.constant(memory), tf.constant(keep.reshape(-1)), True, burn_in)
+            given = tf.constant(memory), tf.constant(keep.reshape(-1))
+            outputs, _ = sequence_outputs(model, flat, *given, True, burn_in)
             loss = tf.reduce_sum(outputs[0][3 * B :])
         return outputs[0], tape.gradient(loss, flat).numpy().reshape(L, B, F)
 

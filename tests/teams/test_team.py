@@ -163,6 +163,23 @@ def test_a_changed_map_moves_the_observations_of_agents():
         np.testing.assert_array_equal(both.collector.observations[1], b[:, 0])
 
 
+@EAGER
+def test_a_changed_map_moves_the_memory_of_agents_that_keep_their_policy():
+    with_memory = {**ONCE, 'memory': 4}
+    policies = {'p': {**with_memory, 'agents': 'a'}, 'q': {**with_memory, 'agents': ['b', 'c']}}
+    with contextlib.closing(team(Walks, policies, n_envs=2, env_kwargs={'agents': list('abc')})) as both:
+        both.collect({})
+        before = [own['memory'].copy() for own in both.collector.stepper.row_states]
+        assert all(own.any() for own in before)
+        both.map.update(c='p')
+        both.apply_map()
+        after = [own['memory'] for own in both.collector.stepper.row_states]
+        np.testing.assert_array_equal(after[0][[0, 2]], before[0])  # a
+        assert (after[0][[1, 3]] == 0).all()  # c has another policy
+        np.testing.assert_array_equal(after[1], before[1][[0, 2]])  # b
+        both.collect({})
+
+
 def test_the_map_of_restored_environments_changes_as_that_of_the_others():
     found = []
     for restored in (False, True):

@@ -20,6 +20,8 @@ class ActorCriticOptions(OnPolicyOptions):
 class A2COptions(SDEOptions, ActorCriticOptions):
     """Advantage actor-critic."""
 
+    has_memory = True
+
     ranges: ClassVar = {
         'n_envs': (1, 4, 8, 16),
         'n_steps': (5, 8, 16, 32, 64, 128),

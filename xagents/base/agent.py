@@ -39,6 +39,7 @@ from xagents.logs.console import format_number
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.keras_to_plan import for_whole_observations, with_mask
 from xagents.networks.layers import vector_bytes
+from xagents.networks.memory import memory_units
 from xagents.networks.optimisation.gradient_steps import COUNTS
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
@@ -248,6 +249,9 @@ class BaseAgent:
         self, model: keras.Model, units: list[int], name: str = 'model', inputs: list[tuple[int, ...]] | None = None
     ) -> None:
         """Check the output sizes and input shapes of a network; the default input is one observation."""
+        if memory_units(model) and not self.options.has_memory:
+            expected = f'which {type(self).__name__} cannot learn with; expected layers without memory'
+            raise ValueError(f'{name}: got recurrent layers, {expected}')
         inputs = inputs or [self.input_shape]
         got = [tuple(x.shape[1:]) for x in model.inputs], [output.shape[-1] for output in model.outputs]
         if got != (inputs, units):

@@ -19,6 +19,7 @@ from xagents.collecting.rollouts import MEMORY, Rollout
 from xagents.envs.interface import Envs
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import Distribution, Gaussian, StateDependentGaussian, distribution_for
+from xagents.networks.memory import sequence_outputs
 from xagents.networks.models import with_log_std, with_logits
 from xagents.networks.optimisation.gradient_steps import COUNTS, metric_vector
 from xagents.networks.programs import Program, has_convolutions, network_input, suits_xla
@@ -180,6 +181,8 @@ class OnPolicy(BaseAgent):
 
     def values(self, observations: tf.Tensor, *sequence: tf.Tensor) -> tf.Tensor:
         """Return the values [T + 1, N] of observations [T + 1, N, *D]; see `advantages`."""
+        if sequence and has_convolutions(self.critic):
+            return self._values_of_images(observations, *sequence)
         flat = flatten(observations)
         if sequence:
             return tf.reshape(self._state_values(network_input(flat), *sequence), observations.shape[:2])
@@ -189,6 +192,19 @@ class OnPolicy(BaseAgent):
         return tf.reshape(
             tf.concat([self._state_values(network_input(part)) for part in parts], 0), observations.shape[:2]
         )
+
+    def _values_of_images(self, observations: tf.Tensor, memory: tf.Tensor, keep: tf.Tensor) -> tf.Tensor:
+        """Return the values [T + 1, N] of images, some steps at a time; see `values`."""
+        rows, n = observations.shape[:2]
+        size, values = max(IMAGE_BATCH_SIZE // n, 1), list[tf.Tensor]()
+        keep = tf.reshape(keep, (rows, n))
+        for start in range(0, rows, size):
+            part, kept = observations[start : start + size], flatten(keep[start : start + size])
+            seen = network_input(flatten(part))
+            values.append(tf.reshape(self._state_values(seen, memory, kept), part.shape[:2]))
+            if start + size < rows:
+                memory = sequence_outputs(self.output_models[0], seen, memory, kept)[1]
+        return tf.concat(values, 0)
 
     def _state_values(self, observations: tf.Tensor, *sequence: tf.Tensor) -> tf.Tensor:
         """Return the values, float32 [B] or [B, 1], of network inputs [B, *D]; agents with memory use `sequence`."""

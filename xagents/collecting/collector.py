@@ -17,7 +17,7 @@ from xagents.collecting.env_stepper import CollectStats, EnvStepper, LocalEnvSte
 from xagents.collecting.finite import NotFiniteError
 from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
-from xagents.collecting.rollouts import OBSERVATIONS, ROW_STATES, Rollout, RowState
+from xagents.collecting.rollouts import MEMORY, OBSERVATIONS, ROW_STATES, Rollout, RowState
 from xagents.collecting.statistics import Statistics
 from xagents.envs.interface import StepResult
 from xagents.envs.snapshots.write import Snapshot
@@ -217,8 +217,14 @@ class Collector:
     def _step(self, actions: Sequence[np.ndarray]) -> list[StepResult]:
         self._check_local()
         valid = sum(int(np.count_nonzero(group.envs.valid)) for group in self.groups.values())
+        assert self.stepper.row_states is not None
+        if not self._memories:  # nobody has acted here: the memory stays as it is within episodes
+            pairs = zip(self.groups.values(), self.stepper.row_states, strict=True)
+            self._memories = [
+                {MEMORY: own[MEMORY] * group.envs.valid[:, None]} if MEMORY in own else {} for group, own in pairs
+            ]
         results = self.envs.step_groups(actions)
-        memories, self._memories = self._memories or [{} for _ in results], []
+        memories, self._memories = self._memories, []
         self.stepper.row_states = [{OBSERVATIONS: r[0], **own} for r, own in zip(results, memories, strict=True)]
         self.ended_episodes = self.envs.pop_episodes()
         self.stats.steps += valid

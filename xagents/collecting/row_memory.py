@@ -36,7 +36,11 @@ class RowMemory:
             if policy.memory_units and state is not None:
                 self.state = np.array(state, np.float32)
                 if starts is not None:
-                    self.reset(np.asarray(starts, bool))
+                    begins = np.asarray(starts, bool)
+                    if begins.shape != self.state.shape[:1]:
+                        expected = f'expected one for each of the {len(self.state)} rows of the state'
+                        raise ValueError(f'episode_start: got {begins.size} values, {expected}')
+                    self.reset(begins)
             yield self
         finally:
             self.state = own
@@ -52,8 +56,11 @@ class RowMemory:
         n, units, state = len(observations), policy.memory_units, self.state
         state = np.zeros((n, units), np.float32) if state is None else state
         if state.shape != (n, units):
-            got = f'got {n} rows' if state.shape[1:] == (units,) else f'got memory of shape {state.shape}'
-            raise ValueError(f'observations: {got}, expected the {len(state)} rows of the calls since the last reset')
+            if state.shape[1:] != (units,):
+                raise ValueError(f'state: got memory of shape {list(state.shape)}, expected {[n, units]}')
+            raise ValueError(
+                f'observations: got {n} rows, expected the {len(state)} rows of the calls since the last reset'
+            )
         columns = policy(observations, noise, memory=state)
         self.state = np.array(columns[MEMORY])
         return columns

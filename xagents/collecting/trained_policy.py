@@ -61,7 +61,8 @@ def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_space
     plan: NetworkPlan | None = getattr(network, 'plan', None)
     if record is None or network is None or plan is None:
         return None
-    plan, weights = plan.pruned(), np.array(network.published_weights.weights, np.float32)
+    plan, parts = plan.pruned()
+    weights = np.concatenate([network.published_weights.weights[part] for part in parts], dtype=np.float32)
     arrays = {WEIGHTS: weights, VERSION: np.array(_version_of(weights))}
     if statistics.observations:
         arrays |= add_prefix('observation_statistics', statistics.observations.state())

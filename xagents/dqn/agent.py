@@ -299,7 +299,7 @@ class DQN(OffPolicy):
         if sequence:
             memory, keep = sequence
             burn_in = self.options.burn_in if training else 0
-            return float_outputs(sequence_outputs(self.model, observations, memory, keep, training, burn_in))
+            return float_outputs(sequence_outputs(self.model, observations, memory, keep, training, burn_in)[0])
         return float_outputs(self.model(observations, training=training))
 
     def q_values(self, outputs: list[tf.Tensor], observations: tf.Tensor) -> tf.Tensor:

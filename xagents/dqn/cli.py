@@ -137,6 +137,7 @@ class DQNOptions(OffPolicyOptions):
         """Number of network outputs for the value of one action."""
         return {None: 1, 'quantile': self.n_quantiles, 'categorical': self.n_atoms}[self.distribution]
 
+    has_memory = True
     memory_options: ClassVar = ('sequence_length', 'burn_in')
     memory_rules: ClassVar[Rules] = (
         Rule('n_step', lambda o: o.n_step > 1, 'got {o.n_step} with memory, expected 1'),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from xagents.export.formats import PolicyFunction
 
 N_OBSERVATIONS = 128
+# steps after which an episode is compared as far as it went
+MAX_STEPS = 1000
 BATCH_SIZES = (1, 7)  # sizes of additional batches
 TOLERANCE = 1e-5
 # for a bfloat16 network exported in float32: bfloat16 has 8 significant bits, and rounding errors of layers add up
@@ -58,7 +60,7 @@ class Observations(NamedTuple):
 
 
 def collect_observations(agent: BaseAgent) -> Observations:
-    """Collect N_OBSERVATIONS raw observations in a new environment.
+    """Collect N_OBSERVATIONS raw observations in a new environment; with memory, at least one whole episode.
 
     In the second half, an action is random with probability 1/2, because greedy actions may reach few states.
 
@@ -74,23 +76,27 @@ def collect_observations(agent: BaseAgent) -> Observations:
     rng = np.random.default_rng(seed)
     actions = copy.deepcopy(agent.envs.action_space)
     actions.seed(seed % 2**31)
-    agent.reset_memory()
-    with agent.envs.recreate(1) as envs:
+    policy = agent.acting_policy
+    whole = policy.memory_units > 0
+    with agent._memory.replaced(policy, None, None), agent.envs.recreate(1) as envs:
         envs.return_raw_observations()
         seen = [copy.deepcopy(envs.reset(seed))]  # a copy, because environments reuse their array
         n, starts = envs.n_envs, [np.ones(envs.n_envs, bool)]
-        while len(seen) * n < N_OBSERVATIONS:
+        while len(seen) * n < N_OBSERVATIONS or (
+            whole and len(starts) < MAX_STEPS and not any(own[0] for own in starts[1:])
+        ):
             random = len(seen) * n > N_OBSERVATIONS // 2 and rng.random() < 0.5
             action: Any = _random_actions(agent, actions, seen[-1], n) if random else agent.act(seen[-1])
             starts.append(~envs.valid)
             seen.append(copy.deepcopy(envs.step(action)[0]))
             agent.reset_memory(starts[-1])
-    agent.reset_memory()
-    if agent.acting_policy.memory_units:  # the episodes of one row
+    most = N_OBSERVATIONS
+    if whole:  # the episodes of one row
+        most = len(starts)
         seen = [keras.tree.map_structure(lambda x: np.asarray(x)[:1], rows) for rows in seen]
         starts = [own[:1] for own in starts]
-    batch = keras.tree.map_structure(lambda *rows: np.concatenate(rows)[:N_OBSERVATIONS], *seen)
-    return Observations(batch, np.concatenate(starts)[:N_OBSERVATIONS])
+    batch = keras.tree.map_structure(lambda *rows: np.concatenate(rows)[:most], *seen)
+    return Observations(batch, np.concatenate(starts)[:most])
 
 
 def _random_actions(agent: BaseAgent, actions: spaces.Space, observations: Any, n: int) -> Any:
@@ -187,7 +193,7 @@ def _steps_of_episodes(
     for size in BATCH_SIZES:
         own = np.zeros((size, policy.memory_units), np.float32)
         # the exported policy has no memory of critics
-        theirs = np.zeros((size, policy.network.plan.pruned().memory_units), np.float32)  # type: ignore[union-attr]
+        theirs = np.zeros((size, policy.network.plan.pruned()[0].memory_units), np.float32)  # type: ignore[union-attr]
         for t in range(n):
             rows = (t + np.arange(size) * n // size) % n
             begins = starts[rows] | (rows == 0)

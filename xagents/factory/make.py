@@ -25,8 +25,8 @@ from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.envs.observations.composite import VECTOR
 from xagents.envs.spaces import Encoding
 from xagents.factory.defaults import read_saved_record, resolve_with_record
-from xagents.factory.rules import SETTINGS_RULES, Proposal, no_memory
-from xagents.factory.teams import agents_by_policy, make_members, member_settings, split_policies
+from xagents.factory.rules import SETTINGS_RULES, Proposal, check_memory
+from xagents.factory.teams import agents_by_policy, make_members, member_settings, named_policy, split_policies
 from xagents.logs.history import check_history_path
 from xagents.logs.monitors import check_wandb
 from xagents.networks.cfg import dense_network, parse_network
@@ -134,7 +134,9 @@ class AgentPlan:
             check_cluster(run)
         if self.entry is TEAM_ENTRY:
             agents_by_policy(self.settings)
-            member_settings(self.settings)
+            for policy, (entry, own) in member_settings(self.settings).items():
+                with named_policy(policy):
+                    check_memory(Proposal(entry, own))
         # a resumed run has filled its buffer already
         names = {'dataset': run.dataset, 'fill_from': None if self.restore is not None else run.fill_from}
         for option, name in names.items():
@@ -382,8 +384,8 @@ def check_files(settings: Settings, entry: Entry, continued: bool, saved: Sequen
     proposal = Proposal(entry, settings, saved)
     for rule in SETTINGS_RULES:
         rule.check(proposal)
-    if entry is not TEAM_ENTRY and (has_memory := proposal.has_memory) is not None:
-        settings.agent.check_memory(has_memory)
+    if entry is not TEAM_ENTRY:
+        check_memory(proposal)
     run, models = settings.run, settings.models
     if run.checkpoints:
         weight_files.check_paths('checkpoints', run.checkpoints, entry.labels)
@@ -405,7 +407,6 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     options = settings.agent
     entry.agent.check_envs(envs, options)
     _check_batch_statistics(entry, descriptions)
-    _check_memory(entry, descriptions)
     convolutional = any(_is_convolutional(network, envs) for network in descriptions)
     large = convolutional and min(envs.image_shape[:2], default=0) >= SIDE_FOR_ALL_CORES
     if not large and threads_in_use() == 0:
@@ -422,14 +423,6 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
             noisy = getattr(options, 'noisy', False)
             models.append(_build_network(network, description, envs, sizes, units.get('actor', 0), own_seed, noisy))
     return entry.agent(envs, *models, settings=settings)
-
-
-def _check_memory(entry: Entry, descriptions: list[Any]) -> None:
-    """Check that a network has recurrent layers only if its agent can learn with them."""
-    for role, description in zip(entry.networks, descriptions, strict=True):
-        if not isinstance(description, NetworkFunction) and description.has_memory and not entry.has_memory:
-            problem = f'got a network with recurrent layers, {no_memory(entry)}'
-            raise OptionError(role.option, problem)
 
 
 def _check_batch_statistics(entry: Entry, descriptions: list[Any]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from xagents.networks.description import NetworkDescription
 from xagents.networks.registry import NetworkFunction, network_from_text, read_network
 from xagents.options.environment import NET_ONLY_OPTIONS
-from xagents.options.errors import requires
+from xagents.options.errors import OptionError, requires
 from xagents.options.rules import Rule, Rules
 from xagents.options.settings import Settings
 from xagents.registry.agents import BUILTIN_AGENTS, TEAM_ENTRY, Entry
@@ -37,13 +38,17 @@ class Proposal(NamedTuple):
         return {name: value for name, value in self.settings.models.items() if value is not None}
 
     @property
+    def described(self) -> list[NetworkDescription | NetworkFunction]:
+        """The networks that are saved or given as files and functions."""
+        if self.saved:
+            pairs = zip(self.saved, self.entry.networks, strict=True)
+            return [network_from_text(text, role.option) for text, role in pairs]
+        return [read_network(value, name) for name, value in self.models.items()]
+
+    @property
     def has_memory(self) -> bool | None:
         """Whether a network has recurrent layers; None if functions make networks, whose layers are unknown."""
-        roles = self.entry.networks
-        if self.saved:
-            described = [network_from_text(text, role.option) for text, role in zip(self.saved, roles, strict=True)]
-        else:
-            described = [read_network(value, name) for name, value in self.models.items()]
+        described = self.described
         if any(isinstance(one, NetworkFunction) for one in described):
             return None
         return bool(self.network.memory) or any(not isinstance(n, NetworkFunction) and n.has_memory for n in described)
@@ -77,8 +82,23 @@ def _actor_critics() -> str:
 
 def no_memory(entry: Entry) -> str:
     """Return the end of an error about recurrent layers of an agent that cannot learn with them."""
-    known = ', '.join(id for id, other in BUILTIN_AGENTS.items() if other.has_memory)
+    known = ', '.join(id for id, other in BUILTIN_AGENTS.items() if other.options.has_memory)
     return f'but {entry.id} has no memory, expected one of {known}'
+
+
+def check_memory(proposal: Proposal) -> None:
+    """Check the options of an agent, and files of networks, against whether networks have recurrent layers.
+
+    Raises:
+        OptionError: for an option that needs memory, or that cannot be used with it; or for a file with recurrent
+            layers of an agent that cannot learn with them.
+    """
+    options, has_memory = proposal.settings.agent, proposal.has_memory
+    if has_memory and not options.has_memory:
+        name = next(iter(proposal.models), 'memory')
+        raise OptionError(name, f'got {proposal.models.get(name, "recurrent layers")}, {no_memory(proposal.entry)}')
+    if has_memory is not None:
+        options.check_memory(has_memory)
 
 
 def _without_memory(name: str) -> Rule:
@@ -138,7 +158,7 @@ SETTINGS_RULES: Rules = (
     *map(_only_with_net, NET_ONLY_OPTIONS),
     Rule(
         'memory',
-        lambda p: p.network.memory and not p.entry.has_memory and p.entry is not TEAM_ENTRY,
+        lambda p: p.network.memory and not p.entry.options.has_memory and p.entry is not TEAM_ENTRY,
         lambda p: f'got {p.network.memory}, {no_memory(p.entry)}',
     ),
     *map(_without_memory, ('dataset', 'fill_from')),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from xagents.envs.interface import Envs
@@ -56,14 +57,21 @@ def member_settings(settings: Settings) -> dict[str, tuple[Entry, Settings]]:
     """
     seed, members = settings.agent.drawn_seed, {}
     for name, policy in team_policies(settings).items():
-        try:
+        with named_policy(name):
             entry = find_agent(policy['agent'])
             options = {**_shared_options(settings, entry), **_policy_options(entry, policy)}
             given = {'seed': policy_seed(seed, name), **options}
             members[name] = entry, resolve_settings(entry.options, entry.models, given, entry.id)
-        except OptionError as error:
-            raise OptionError('policies', f'{name}: {error.name.replace("_", "-")}: {error.problem}') from error
     return members
+
+
+@contextlib.contextmanager
+def named_policy(name: str) -> Iterator[None]:
+    """Let errors about options within the block name a policy."""
+    try:
+        yield
+    except OptionError as error:
+        raise OptionError('policies', f'{name}: {error.name.replace("_", "-")}: {error.problem}') from error
 
 
 def _shared_options(settings: Settings, entry: Entry) -> dict[str, Any]:
@@ -106,10 +114,8 @@ def make_members(
     texts, made = iter(saved), {}
     for name, (entry, settings) in members.items():
         own = list(itertools.islice(texts, len(entry.networks)))
-        try:
+        with named_policy(name):
             made[name] = make(entry, parts[name], settings, own)
-        except OptionError as error:
-            raise OptionError('policies', f'{name}: {error.name.replace("_", "-")}: {error.problem}') from error
     return made
 
 

@@ -35,8 +35,8 @@ def sequence_outputs(
     keep: tf.Tensor,
     training: bool = True,
     burn_in: int = 0,
-) -> list[tf.Tensor]:
-    """Return the outputs of a model for sequences of consecutive steps.
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Return the outputs of a model for sequences of consecutive steps, and the memory after them.
 
     Args:
         model: a functional model.
@@ -47,11 +47,12 @@ def sequence_outputs(
         burn_in: number of first steps that only prepare the memory: no gradient passes through it to these steps.
 
     Returns:
-        The outputs, [L * B, units] each.
+        The outputs, [L * B, units] each, and the memory [B, M].
     """
     rows = memory.shape[0]
     keep = tf.reshape(keep, (-1, rows))
     starts = iter(tf.split(memory, [layer.state_units for layer, _ in memory_layers(model)], 1))
+    after: list[tf.Tensor] = []
 
     def run(layer: Recurrent, x: tf.Tensor) -> tf.Tensor:
         features, start = tf.reshape(x, (-1, rows, x.shape[-1])), next(starts)
@@ -61,9 +62,11 @@ def sequence_outputs(
             states = tf.concat([before, layer.sequence(features[burn_in:], start, keep[burn_in:])], 0)
         else:
             states = layer.sequence(features, start, keep)
+        after.append(states[-1] * keep[-1][:, None])
         return tf.reshape(states[..., : layer.units], (x.shape[0], layer.units))
 
-    return _run_layers(model, observations, run, training)
+    outputs = _run_layers(model, observations, run, training)
+    return outputs, tf.concat(after, 1)
 
 
 def step_outputs(model: keras.Model, observations: Any, memory: Any) -> tuple[list[tf.Tensor], tf.Tensor]:

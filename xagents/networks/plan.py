@@ -165,19 +165,30 @@ class NetworkPlan:
         """Length of the memory of one row, the states of all recurrent layers; 0 without recurrent layers."""
         return max((c.memory_at + STATES[c.kind] * c.kernel[-1] for c in self.calls if c.kind in STATES), default=0)
 
-    def pruned(self) -> Self:
-        """Return a plan of the layer calls that lead to the outputs; others may only compute the memory of critics."""
+    def pruned(self) -> tuple[Self, list[slice]]:
+        """Return a plan of the layer calls that lead to the outputs; others may only compute the memory of critics.
+
+        Returns:
+            The plan, and the parts of the weight vector that it needs, in order.
+        """
         needed, kept = {*self.outputs}, list[LayerCall]()
         for call in reversed(self.calls):
             if call.target in needed:
                 needed |= {call.source, *([] if call.second is None else [call.second])}
                 kept.insert(0, call)
-        at = 0
+        if len(kept) == len(self.calls):
+            return self, [slice(0, self.n_parameters)]
+        parts = sorted({(call.at, call.n_parameters) for call in kept if call.n_parameters})
+        sizes = [size for _, size in parts]
+        starts = {first: sum(sizes[:i]) for i, (first, _) in enumerate(parts)}
+        memory_at = 0
         for i, call in enumerate(kept):
+            kept[i] = call = replace(call, at=starts[call.at] if call.n_parameters else 0)
             if call.kind in STATES:
-                kept[i] = replace(call, memory_at=at)
-                at += STATES[call.kind] * call.kernel[-1]
-        return replace(self, calls=tuple(kept))
+                kept[i] = replace(call, memory_at=memory_at)
+                memory_at += STATES[call.kind] * call.kernel[-1]
+        plan = replace(self, calls=tuple(kept), n_parameters=sum(sizes))
+        return plan, [slice(first, first + size) for first, size in parts]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values; values of layer calls that equal their defaults are omitted."""

@@ -269,7 +269,7 @@ def model_outputs(
         keep: with memory, 0 in rows after which it becomes zeros.
     """
     if memory is not None and keep is not None:
-        return float_outputs(sequence_outputs(model, inputs, memory, keep))
+        return float_outputs(sequence_outputs(model, inputs, memory, keep)[0])
     return float_outputs(model(inputs, training=True))
 
 

@@ -35,6 +35,7 @@ class AgentOptions(Options):
         datasets: 'never' if the agent cannot learn from a data set, 'also' if it can, 'only' if it requires one.
         forms: names of options that set the sizes or the meaning of network outputs, so that weights fit one value.
         constants: names of numbers that compiled updates contain as constants; all others are variables or shapes.
+        has_memory: whether networks may have recurrent layers.
         memory_options: names of options that require networks with recurrent layers.
         memory_rules: rules for agents with such networks.
     """
@@ -42,6 +43,7 @@ class AgentOptions(Options):
     datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
     forms: ClassVar[tuple[str, ...]] = ()
     constants: ClassVar[tuple[str, ...]] = ()
+    has_memory: ClassVar[bool] = False
     memory_options: ClassVar[tuple[str, ...]] = ()
     memory_rules: ClassVar[Rules] = ()
 

@@ -69,5 +69,6 @@ class PPOOptions(SDEOptions, ActorCriticOptions):
         None, 'clip range of value changes (default: no clipping); larger values allow larger changes', above=0
     )
 
+    has_memory = True
     memory_options: ClassVar = ('sequence_length',)
     rules: ClassVar[Rules] = (whole_sequences,)

@@ -43,5 +43,6 @@ class PQNOptions(AgentOptions):
     epsilon_end: float = changed(DQNOptions, 'epsilon_end', 0.05)
     epsilon_decay_steps: int = changed(DQNOptions, 'epsilon_decay_steps', 250_000)
 
+    has_memory = True
     memory_options: ClassVar = ('sequence_length',)
     rules: ClassVar[Rules] = (whole_sequences,)

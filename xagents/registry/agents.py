@@ -92,7 +92,6 @@ class Entry(Mapping):
         folder: package whose `models/` contains the .cfg files of the networks; '' for no files.
         distribution: distribution that contains the agent, for messages.
         for_discrete: entry of another form of the agent, for Discrete actions, with the same options; or None.
-        has_memory: whether the networks may have recurrent layers.
     """
 
     id: str
@@ -107,7 +106,6 @@ class Entry(Mapping):
     folder: str = ''
     distribution: str = 'xagents'
     for_discrete: Entry | None = None
-    has_memory: bool = False
 
     def form_for(self, action_space: object) -> Entry:
         """Return the entry of the form of the agent for an action space."""
@@ -257,9 +255,7 @@ _DISCRETE_SAC_ENTRY = dataclasses.replace(
     folder='xagents.sac.discrete',
 )
 _BUILTIN_ENTRIES = (
-    _builtin(
-        'a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED, has_memory=True
-    ),
+    _builtin('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
     _builtin('acer', 'ACER', _ACTOR_Q, 'actor-critic with experience replay: discrete actions', _SHARED),
     _builtin('bc', 'BC', _ACTOR_CRITIC, 'behaviour cloning: imitates the actions of a data set', _SHARED),
     dataclasses.replace(
@@ -270,24 +266,13 @@ _BUILTIN_ENTRIES = (
         initializer='glorot_uniform',
     ),
     _builtin('ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions', **_OFF_POLICY),
-    _builtin(
-        'dqn',
-        'DQN',
-        _Q,
-        'deep Q-network: discrete actions, few environment steps',
-        _DUELING,
-        has_memory=True,
-        **_OFF_POLICY,
-    ),
+    _builtin('dqn', 'DQN', _Q, 'deep Q-network: discrete actions, few environment steps', _DUELING, **_OFF_POLICY),
     _builtin('iql', 'IQL', _IQL, 'implicit Q-learning: continuous actions, from data sets', **_OFF_POLICY),
-    _builtin(
-        'ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED, has_memory=True
-    ),
+    _builtin('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
     dataclasses.replace(
         _builtin('pqn', 'PQN', _Q, 'Q-learning from rollouts, without a replay buffer: discrete actions'),
         activation='relu',
         normalise='layer',
-        has_memory=True,
     ),
     dataclasses.replace(
         _builtin('rainbow', 'Rainbow', _Q, 'DQN with six extensions: discrete actions', _DUELING, **_OFF_POLICY),

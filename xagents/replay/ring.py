@@ -43,7 +43,7 @@ class Ring:
         rows: number of rows, one more than the capacity in transitions of one environment.
         n_envs: N.
         shape: shape [N, *D] of the observations in a batch.
-        columns: names of further arrays [T, N, …] of a batch, which are stored unchanged, without row T + 1 if any.
+        columns: names of further arrays [T, N, …] or [T + 1, N, …] of a batch, which are stored unchanged.
         stored: number of valid transitions added since the start.
         count: number of transitions that can be sampled.
         position: number of rows added since the start, which is the row number of the newest observation.
@@ -131,6 +131,9 @@ class Ring:
         if restarted.size or skipped:
             self.arrays['observations'][start] = frames[skipped]
         self.position += len(flags) - 1
+        for name in self.columns:
+            if len(batch[name]) == len(flags):  # the column has a value after the last step
+                self.arrays[name][self.head] = batch[name][-1]
         if self.stack > 1:
             self.arrays['ages'][start] = ages[skipped]
             self.arrays['ages'][after] = ages[skipped + 1 :]

@@ -90,20 +90,21 @@ class SequenceBuffer(ReplayBuffer):
             ring.take_observations(at, out[name].reshape(-1, *ring.shape[1:]))
         out['actions'][:] = ring.flat['actions'].take(flat, axis=0, mode='wrap').reshape(out['actions'].shape)
         rewards = ring.flat['rewards'].take(rows, mode='wrap')
-        flags, later = (ring.flat['flags'].take(at, mode='wrap') for at in (rows, rows + ring.n_envs))
+        flags, memory = ring.flat['flags'].take(rows, mode='wrap'), ring.flat[MEMORY]
         valid = flags & VALID > 0
+        # the memory became zeros where the stored one did: also between two rollouts, and not at incomplete stacks
+        passes = [(memory.take(rows + k * ring.n_envs, axis=0, mode='wrap') != 0).any(-1) for k in (1, 2)]
         learned = valid & (np.arange(steps) >= self.burn_in)[:, None]
         counts = np.maximum(learned.sum((1, 2), keepdims=True), 1)
         columns = {
             'rewards': np.where(valid, rewards if scale is None else scale(rewards), 0),
             'discounts': self._discounts.take(flags),
             'weights': learned * (steps * size / counts),
-            'keep': valid,
-            'next_keep': later & VALID > 0,
+            'keep': passes[0],
+            'next_keep': passes[1],
         }
         for name, x in columns.items():
             out[name][:] = x.reshape(n_batches, -1)
-        memory = ring.flat[MEMORY]
         out['memory'][:] = memory.take(starts, axis=0, mode='wrap')
         out['next_memory'][:] = memory.take(starts + ring.n_envs, axis=0, mode='wrap')
         return batches

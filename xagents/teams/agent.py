@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from xagents.checkpoints.protocols import BufferNeeds
 from xagents.checkpoints.state_files import AgentState
 from xagents.collecting.collector import Collector
 from xagents.collecting.random_streams import RandomStreams
-from xagents.collecting.rollouts import ColumnSpecs
+from xagents.collecting.rollouts import MEMORY, OBSERVATIONS, ColumnSpecs, RowState
 from xagents.collecting.statistics import Statistics
 from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.options.agents import AgentOptions
@@ -192,9 +192,13 @@ class TeamAgent(BaseAgent):
             if counts[name] != member.envs.n_envs and hasattr(member, 'buffer'):
                 problem = f'map: {name} has a replay buffer of {member.envs.n_envs} agents, expected equally many'
                 raise OptionError('policies', problem)
-        observations = self.collector.observations
-        shown = () if observations is None else zip(self.envs.groups.values(), observations, strict=True)
-        seen = {row: x for part, own in shown for row, x in zip(part.env_indices, own, strict=True)}
+        states = self.collector.stepper.row_states
+        groups = () if states is None else zip(self.envs.groups.items(), states, strict=True)
+        seen = {
+            row: (name, {key: x[i] for key, x in own.items()})
+            for (name, part), own in groups
+            for i, row in enumerate(part.env_indices)
+        }
         self.envs.set_policy_mapping(policy_mapping)
         for name, member in list(self.members.items()):
             if self.envs.groups[name] is not member.envs:
@@ -206,9 +210,24 @@ class TeamAgent(BaseAgent):
         assert isinstance(self.streams, TeamRandomStreams)
         self.streams.members = self.members
         self.collector.groups = {name: member.collector.group for name, member in self.members.items()}
-        if observations is not None:
-            rows = [[seen[row] for row in part.env_indices] for part in self.envs.groups.values()]
-            self.collector.observations = [np.stack(own) for own in rows]
+        if states is not None:
+            self.collector.stepper.row_states = [
+                self._row_state(name, [seen[row] for row in part.env_indices])
+                for name, part in self.envs.groups.items()
+            ]
+
+    def _row_state(self, name: str, rows: Sequence[tuple[str, RowState]]) -> RowState:
+        """Return the state of the rows of a policy.
+
+        Args:
+            name: the policy.
+            rows: of each row, its former policy, and its observation and memory. A new policy begins without memory.
+        """
+        state = {OBSERVATIONS: np.stack([own[OBSERVATIONS] for _, own in rows])}
+        if units := self.members[name].acting_policy.memory_units:
+            fresh = np.zeros(units, np.float32)
+            state[MEMORY] = np.stack([own.get(MEMORY, fresh) if before == name else fresh for before, own in rows])
+        return state
 
     def _reassigned(self, name: str, member: BaseAgent) -> BaseAgent:
         """Return a member for other agents of the environments; its state of individual agents is reset."""

@@ -39,7 +39,7 @@ class TargetNetwork:
         parameters = split_like(self._vector, variables)
         if memory is not None and keep is not None:
             with keras.StatelessScope(state_mapping=zip(variables, parameters, strict=True)):
-                return float_outputs(sequence_outputs(self._model, inputs, memory, keep, training=False))
+                return float_outputs(sequence_outputs(self._model, inputs, memory, keep, training=False)[0])
         others = [v.value for v in self._model.non_trainable_variables]
         outputs, _ = self._model.stateless_call(parameters, others, inputs, training=False)
         return float_outputs(outputs)
