@@ -26,13 +26,17 @@ def recall(delay: int, **options: Any) -> dict[str, Any]:
     return {**RECALL, 'env_kwargs': {'delay': delay}, **options}
 
 
-OTHERS: dict[str, dict[str, Any]] = {
-    'a2c': {'n_steps': 16},
-    'pqn': {'n_steps': 32, 'lr': 2e-3, 'epsilon_decay_steps': 50_000},
-    'dqn': {
-        **{'n_envs': 8, 'lr': 1e-3, 'epsilon_decay_steps': 20_000, 'double': True, 'buffer_max_size': 50_000},
-        **{'buffer_initial_size': 1000, 'train_frequency': 64, 'gradient_steps': 8, 'target_sync_steps': 500},
-    },
+# options and steps
+OTHERS: dict[str, tuple[dict[str, Any], int]] = {
+    'a2c': ({'n_steps': 16}, 100_000),
+    'pqn': ({'n_steps': 32, 'lr': 2e-3, 'epsilon_decay_steps': 50_000}, 100_000),
+    'dqn': (
+        {
+            **{'n_envs': 8, 'lr': 1e-3, 'epsilon_decay_steps': 20_000, 'double': True, 'buffer_max_size': 50_000},
+            **{'buffer_initial_size': 1000, 'train_frequency': 64, 'gradient_steps': 8, 'target_sync_steps': 500},
+        },
+        50_000,
+    ),
 }
 BASE = {name: value for name, value in RECALL.items() if name != 'n_steps'}
 RECALLS = {
@@ -42,8 +46,8 @@ RECALLS = {
     'PPO, 50 steps, LSTM': Case('', recall(50, memory_kind='lstm'), 150_000),
     'PPO, 50 steps, without memory': Case('0.5', recall(50, memory=None), 150_000),
     **{
-        f'{name.upper()}, 10 steps': Case('', {**BASE, 'env_kwargs': {'delay': 10}, **own, 'agent_id': name}, 100_000)
-        for name, own in OTHERS.items()
+        f'{name.upper()}, 10 steps': Case('', {**BASE, 'env_kwargs': {'delay': 10}, **own, 'agent_id': name}, steps)
+        for name, (own, steps) in OTHERS.items()
     },
 }
 PPO = {'net': [64], 'activation': 'relu', 'memory': 64, 'memory_kind': 'lstm', 'opt_epsilon': 1e-5}
