@@ -30,6 +30,9 @@ class RowMemory:
             policy: the policy; `state` of one without memory stays unchanged.
             state: the memory [N, M]; None at the beginning of episodes.
             starts: bool [N], rows that begin an episode, whose memory is forgotten; None for none.
+
+        Raises:
+            ValueError: if `starts` has not one value for each row of `state`.
         """
         own, self.state = self.state, state
         try:

@@ -189,22 +189,23 @@ def _steps_of_episodes(
     """Yield the steps of episodes; the rows of a batch begin at different observations, with an empty memory."""
     from xagents.export.policy import MEMORY_INPUT, MEMORY_OUTPUT
 
-    n = len(prepared)
+    n, plan = len(prepared), getattr(policy.network, 'plan', None)
+    assert plan is not None  # networks with memory have a plan
+    # the exported policy has no memory of critics
+    exported_units = plan.pruned()[0].memory_units
     for size in BATCH_SIZES:
         own = np.zeros((size, policy.memory_units), np.float32)
-        # the exported policy has no memory of critics
-        theirs = np.zeros((size, policy.network.plan.pruned()[0].memory_units), np.float32)  # type: ignore[union-attr]
+        exported = np.zeros((size, exported_units), np.float32)
         for t in range(n):
             rows = (t + np.arange(size) * n // size) % n
             begins = starts[rows] | (rows == 0)
-            own[begins] = 0
+            own[begins] = exported[begins] = 0
             seen = prepared[rows]
             outputs = np.array(policy.run_network(seen, memory=own)[0][0])
             columns = policy(seen, None, memory=own)
-            theirs[begins] = 0
-            got = run({**{name: array[rows] for name, array in arrays.items()}, MEMORY_INPUT: theirs})
+            got = run({name: array[rows] for name, array in arrays.items()} | {MEMORY_INPUT: exported})
             yield rows, outputs, np.array(columns['actions']), got
-            own, theirs = np.array(columns['memory']), np.array(got[MEMORY_OUTPUT])
+            own, exported = np.array(columns['memory']), np.array(got[MEMORY_OUTPUT])
 
 
 def _check_part(

@@ -10,6 +10,7 @@ the weights are products over all steps. For 1024 steps, this takes a fifth of t
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -20,7 +21,7 @@ import tensorflow as tf
 LONGEST = 64
 
 
-class Recurrent(keras.layers.Layer):
+class Recurrent(keras.layers.Layer, ABC):
     """The base class of recurrent layers; all of them compute in float32.
 
     A subclass implements one step and its gradient. The gates have inputs p = x W + b of the features x and
@@ -67,9 +68,9 @@ class Recurrent(keras.layers.Layer):
         """Return the initial biases [G U]."""
         return tf.concat(self.gate_biases(), 0)
 
+    @abstractmethod
     def gate_biases(self) -> list[tf.Tensor]:
         """Return the initial biases [U] of each gate, by which units remember for different times."""
-        raise NotImplementedError
 
     def call(self, inputs: Any) -> Any:
         """Return the output [B, U] of the first step of an episode for features [B, F]."""
@@ -126,6 +127,7 @@ class Recurrent(keras.layers.Layer):
         )
         return tuple(tf.convert_to_tensor(variable.value) for variable in variables)
 
+    @abstractmethod
     def step(self, p: tf.Tensor, q: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the state [B, S] after one step, and numbers [B, n_saved U] for the gradient.
 
@@ -134,8 +136,8 @@ class Recurrent(keras.layers.Layer):
             q: [B, G U], inputs of the gates from the output before the step.
             state: [B, S], the state before the step.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def step_gradient(
         self, saved: tf.Tensor, state: tf.Tensor, gradient: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -146,7 +148,6 @@ class Recurrent(keras.layers.Layer):
             state: [B, S], the state before the step.
             gradient: [B, S], the gradient with respect to the state after the step.
         """
-        raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable('xagents')

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from xagents.replay.ring import VALID, Arrays, Ring
-from xagents.replay.transitions import ReplayBuffer, RewardScale
+from xagents.replay.transitions import REDRAWS, ReplayBuffer, RewardScale
 
-REDRAWS = 16
 # the stored column: the memory of the policy that acted, before each step
 MEMORY = 'memory'
 
@@ -29,6 +27,8 @@ class SequenceBuffer(ReplayBuffer):
         burn_in: number of steps before them.
     """
 
+    columns = (MEMORY,)
+
     def __init__(
         self, max_size: int, initial_size: int | None = None, batch_size: int = 32, *, length: int, burn_in: int = 0
     ):
@@ -45,13 +45,9 @@ class SequenceBuffer(ReplayBuffer):
         """Whether enough transitions were stored and at least one sequence can be sampled."""
         return super().ready and self._ring is not None and self._ring.used > self.steps
 
-    def make_ring(self, template: Mapping[str, np.ndarray]) -> Ring:
-        """Return an empty ring for batches with the shapes of `template`."""
-        return Ring(self.max_size, template, self.stack, False, columns=(MEMORY,), images=self.byte_images)
-
     def storage_options(self) -> dict[str, Any]:
         """Return the options that determine the stored form of a transition."""
-        return {**super().storage_options(), 'columns': [MEMORY]}
+        return {**super().storage_options(), 'columns': list(self.columns)}
 
     def sample(
         self,

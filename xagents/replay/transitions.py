@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +41,9 @@ class ReplayBuffer(Buffer):
     Raises:
         OptionError: for inconsistent sizes and values out of range.
     """
+
+    # names of further stored columns of a batch
+    columns: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -89,7 +92,9 @@ class ReplayBuffer(Buffer):
 
     def make_ring(self, template: Mapping[str, np.ndarray]) -> Ring:
         """Return an empty ring for batches with the shapes of `template`."""
-        return Ring(self.max_size, template, self.stack, self.alpha is not None, images=self.byte_images)
+        return Ring(
+            self.max_size, template, self.stack, self.alpha is not None, columns=self.columns, images=self.byte_images
+        )
 
     def storage_options(self) -> dict[str, Any]:
         """Return the options that determine the stored form of a transition."""
