@@ -30,6 +30,15 @@ from xagents.system.interruption import RunInterrupted
 ONLY = ''
 
 
+def stepper_for(envs: Any) -> LocalEnvStepper:
+    """Return the stepper of environments in this process."""
+    if envs.functional_vector is None:
+        return LocalEnvStepper(envs)
+    from xagents.collecting.compiled_stepper import CompiledEnvStepper  # loads TensorFlow
+
+    return CompiledEnvStepper(envs)
+
+
 class Collector:
     """One or several policies that act in environments, each in its own rows.
 
@@ -47,7 +56,7 @@ class Collector:
 
     def __init__(self, envs: Any, groups: Mapping[str, ActingGroup], streams: RandomStreams):
         self.envs, self.groups, self.streams = envs, dict(groups), streams
-        self.stepper: EnvStepper = LocalEnvStepper(envs)
+        self.stepper: EnvStepper = stepper_for(envs)
         self.ended_episodes: list[EpisodeEnd] = []
         self.stats = CollectStats()
         self.recorder_state: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None

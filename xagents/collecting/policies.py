@@ -26,6 +26,7 @@ from xagents.networks.sampling import (
     factorised_noise,
     sampler_for,
 )
+from xagents.system.array_functions import functions_for
 
 
 class Policy(ABC):
@@ -39,9 +40,11 @@ class Policy(ABC):
         output_units: sizes of the network's outputs.
         noise_repeat: number of steps that use the same row of noise, from the first step of a rollout on.
         masked: whether the network returns `ILLEGAL` for illegal actions.
+        is_pure: whether a call has no state, and also takes tensors if its network does, so that it can be compiled.
     """
 
     masked: bool = False
+    is_pure: bool = False
     network: ActingNetwork | None = None
     columns: ColumnSpecs
     warming_up: bool = False
@@ -50,6 +53,12 @@ class Policy(ABC):
     noise_repeat: int = 1
     # correlates the noise in time while collecting
     exploration: OrnsteinUhlenbeckNoise | None = None
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Regard a class with its own call as one that cannot be compiled, unless it says otherwise."""
+        super().__init_subclass__(**keywords)
+        if '__call__' in vars(cls) and 'is_pure' not in vars(cls):
+            cls.is_pure = False
 
     @abstractmethod
     def __call__(
@@ -165,6 +174,8 @@ class SamplingPolicy(Policy):
         masked: whether the network returns `ILLEGAL` for illegal actions.
     """
 
+    is_pure = True
+
     def __init__(
         self,
         network: ActingNetwork,
@@ -235,6 +246,7 @@ class EpsilonGreedyPolicy(Policy):
     """
 
     columns: ColumnSpecs = {'actions': ((), np.int32)}
+    is_pure = True
 
     def __init__(
         self, network: ActingNetwork, n_actions: int, epsilon: float, ladder: bool = False, masked: bool = False
@@ -254,13 +266,14 @@ class EpsilonGreedyPolicy(Policy):
     ) -> dict[str, np.ndarray]:
         """Return `actions` [N]; the noise is uniform, [N, 2]."""
         (values, *_), after = self.run_network(observations, memory=memory)
-        actions = values.argmax(1)
+        xp = functions_for(values)
+        actions = xp.argmax(values, 1)
         if noise is not None:
             if self.masked:
                 random_actions = choose_legal(values, noise[:, 1])
             else:
-                random_actions = np.minimum((noise[:, 1] * self.n_actions).astype(np.int64), self.n_actions - 1)
-            actions = np.where(noise[:, 0] < schedule.get('epsilon', self.epsilon), random_actions, actions)
+                random_actions = xp.minimum(xp.astype(noise[:, 1] * self.n_actions, np.int64), self.n_actions - 1)
+            actions = xp.where(noise[:, 0] < schedule.get('epsilon', self.epsilon), random_actions, actions)
         return {'actions': actions, **after}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -296,6 +309,7 @@ class NoisyNetworkPolicy(Policy):
     """
 
     columns: ColumnSpecs = {'actions': ((), np.int32)}
+    is_pure = True
 
     def __init__(self, network: ActingNetwork, n_actions: int, n_noise: int):
         self.network, self.n_actions, self.n_noise = network, n_actions, n_noise
@@ -304,7 +318,8 @@ class NoisyNetworkPolicy(Policy):
     def __call__(self, observations: np.ndarray, noise: np.ndarray | None, /, **others: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N]."""
         assert self.network is not None
-        return {'actions': self.network(observations, noise)[0].argmax(1)}
+        values = self.network(observations, noise)[0]
+        return {'actions': functions_for(values).argmax(values, 1)}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Return the noise of the layers, [*shape, n_noise]."""
@@ -333,6 +348,7 @@ class NoisyPolicy(Policy):
         self, network: ActingNetwork, n_units: int, scale: float, exploration: OrnsteinUhlenbeckNoise | None = None
     ):
         self.network, self.n_units, self.scale, self.exploration = network, n_units, scale, exploration
+        self.is_pure = exploration is None
         self.output_units = (n_units,)
         self.columns = {'actions': ((n_units,), np.float32)}
 
@@ -348,7 +364,9 @@ class NoisyPolicy(Policy):
             return {'actions': actions.copy()}
         if valid is not None and self.exploration is not None:
             noise = self.exploration(noise, valid)
-        return {'actions': np.clip(actions + np.float32(schedule.get('noise', self.scale)) * noise, -1.0, 1.0)}
+        xp = functions_for(actions)
+        scale = xp.asarray(schedule.get('noise', self.scale), np.float32)
+        return {'actions': xp.clip(actions + scale * noise, -1.0, 1.0)}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Return white noise [*shape, A]."""
@@ -420,16 +438,16 @@ class EpsilonRandomPolicy(Policy):
 
 def uniform_logits(outputs: np.ndarray) -> np.ndarray:
     """Return logits [N, n] of a uniform distribution over the actions that are legal by the outputs of a network."""
-    return np.where(outputs > LEGAL_FROM, np.float32(0), ILLEGAL)
+    return functions_for(outputs).where(outputs > LEGAL_FROM, np.float32(0), ILLEGAL)
 
 
 def choose_legal(values: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """Return random legal actions [N] for values [N, n] of a network, and uniform numbers [N] from 0 to 1."""
-    legal = values > LEGAL_FROM
-    n_legal = legal.sum(1)
+    xp, legal = functions_for(values), values > LEGAL_FROM
+    n_legal = xp.astype(xp.sum(legal, 1), np.int32)
     # a number may be rounded to 1
-    order = np.minimum((uniform * n_legal).astype(np.int64), n_legal - 1)
-    return (legal.cumsum(1) > order[:, None]).argmax(1)
+    order = xp.minimum(xp.astype(uniform * xp.astype(n_legal, np.float32), np.int32), n_legal - 1)
+    return xp.argmax(xp.cumsum(legal, 1) > order[:, None], 1)
 
 
 def policy_from_dict(record: Mapping[str, Any], network: ActingNetwork, action_space: spaces.Space) -> Policy:

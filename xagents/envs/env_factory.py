@@ -26,7 +26,7 @@ from xagents.options.errors import OptionError, did_you_mean, one_line
 from xagents.system.modules import import_modules
 from xagents.system.values import survives_json
 
-VECTORS = ('auto', 'sync', 'async', 'envpool')
+VECTORS = ('auto', 'sync', 'async', 'compiled', 'envpool')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,9 @@ class EnvFactory:
             frames are skipped.
         max_episode_steps: a time limit, instead of the environment's own.
         env_kwargs: arguments of the environment.
-        vector: 'auto' (Gymnasium's native vectors, else a loop; independent of installed extras), 'sync' (a loop in
-            this process), 'async' (worker processes) or 'envpool'.
+        vector: 'auto' (functions of TensorFlow, Gymnasium's native vectors, else a loop; independent of installed
+            extras), 'sync' (a loop in this process), 'async' (worker processes), 'compiled' (functions, see
+            `xagents.envs.FunctionalEnv`) or 'envpool'.
         frame_stack: the number of frames in an image; None for 4 with the Atari preprocessing, otherwise 1.
         frame_skip: the number of steps for which each action is repeated; None for 4 with the Atari preprocessing,
             otherwise 1.
@@ -116,27 +117,38 @@ class EnvFactory:
             single = isinstance(value, str) or callable(value)
             object.__setattr__(self, name, (value,) if single else tuple(value or ()))
 
-    def __call__(self, *, training: bool = True, in_process: bool = False, **fields: Any) -> Envs:
+    def __call__(
+        self, *, training: bool = True, in_process: bool = False, compiled: bool | None = None, **fields: Any
+    ) -> Envs:
         """Make the environments.
 
         Args:
             training: whether Atari games keep their training settings; otherwise rewards stay raw and only the end of
                 a game ends an episode.
             in_process: whether the environments run in this process instead of worker processes.
+            compiled: whether functions may replace the steps of the environments; by default only for training, so
+                that a score is never of a copy of the environment.
             fields: values that replace those of the factory, such as `n_envs` and `render_mode`.
 
         Raises:
             OptionError: if the environments cannot be made; one line with the option and the reason.
         """
         fields |= {} if training else {'clip_rewards': False, 'episodic_life': False}
-        fields |= {'vector': 'sync'} if in_process and self.vector == 'async' else {}
+        compiled = (training and not in_process) if compiled is None else compiled
+        if in_process and self.vector in ('async', 'compiled'):
+            fields['vector'] = 'sync'
+        elif self.vector == 'compiled' and not compiled:
+            fields['vector'] = 'auto'
         factory = dataclasses.replace(self, **fields)
         import_modules(factory.imports)
-        return factory._make_pool() if factory.vector == 'envpool' else factory._make_vector()
+        envs = factory._make_pool() if factory.vector == 'envpool' else factory._make_vector(compiled)
+        if self.vector == 'compiled':
+            envs.factory = dataclasses.replace(factory, vector='compiled')
+        return envs
 
-    def _make_vector(self) -> Envs:
+    def _make_vector(self, compiled: bool) -> Envs:
         maker = self.maker()
-        made, has_reports = make_vector(maker, self.n_envs, self.vector)
+        made, has_reports = make_vector(maker, self.n_envs, self.vector, compiled)
         stack = maker.atari.frame_stack if maker.atari else maker.images.frame_stack
         stack = 1 if maker.atari and maker.wrappers else stack  # a user's wrapper may change the stack
         about: dict[str, Any] = {'spec': maker.spec, 'frame_stack': stack, 'atari': maker.atari is not None}

@@ -164,6 +164,7 @@ class Envs(Copyable):
     finished early stays ended and not valid until then.
 
     Attributes:
+        functional_vector: the `FunctionalVectorEnv` of environments that are functions; None for others.
         n_envs: N.
         agents: the names of the M agents of each environment; empty for environments with a single, unnamed agent.
         agents_per_env: M, the number of rows of one environment.
@@ -252,6 +253,9 @@ class Envs(Copyable):
         self._no_teams = np.full(self.n_envs, np.nan)
         self._totals, self._lengths = np.zeros(self.n_envs, np.float64), np.zeros(self.n_envs, np.int64)
         self._episodes: list[EpisodeEnd] = []
+        self._rollout_episodes: list[tuple[int, EpisodeEnd]] = []
+        # environments that are functions, or None
+        self.functional_vector: Any = vector if hasattr(vector, 'functional') else None
 
     @property
     def _base_vector(self) -> Any:
@@ -368,6 +372,44 @@ class Envs(Copyable):
         self._n_steps += 1
         return self._encode_legal(observations), rewards, terminated, truncated
 
+    def observe_rollout(self, rollout: Mapping[str, np.ndarray], decode: Callable[[np.ndarray], Any]) -> None:
+        """Count the episodes of a rollout that a compiled program collected, and check its action masks.
+
+        Args:
+            rollout: encoded `observations` [T + 1, N, *D]; `actions`, raw `rewards`, `terminated`, `truncated` and
+                `valid` [T, N, …].
+            decode: from actions of the policy to environment actions, for the recorder.
+
+        Raises:
+            NoLegalActionError: if an observation within an episode has no legal action.
+        """
+        rewards, valid = rollout['rewards'], rollout['valid']
+        ends = rollout['terminated'], rollout['truncated']
+        ended = ends[0] | ends[1]
+        if self.n_mask:
+            for t, observations in enumerate(rollout['observations']):
+                self.valid[:] = valid[t] if t < len(valid) else ~ended[-1]
+                self._check_legal(observations)
+                self._n_steps += t < len(valid)
+        if self.recorder is not None:
+            for t, actions in enumerate(rollout['actions']):
+                after = rollout['observations'][t + 1]
+                self.recorder.step(decode(actions), after, rewards[t], ends[0][t], ends[1][t], valid[t])
+        totals = np.cumsum(rewards, 0, np.float64) + self._totals
+        lengths = np.cumsum(valid, 0) + self._lengths
+        before = np.zeros(self.n_envs, np.float64), np.zeros(self.n_envs, np.int64)
+        for t, i in zip(*(x.tolist() for x in np.nonzero(ended)), strict=True):
+            total, length = float(totals[t, i] - before[0][i]), int(lengths[t, i] - before[1][i])
+            before[0][i], before[1][i] = totals[t, i], lengths[t, i]
+            self._rollout_episodes.append((t, EpisodeEnd(total, length, i, None)))
+        self._totals[:], self._lengths[:] = totals[-1] - before[0], lengths[-1] - before[1]
+        self.valid[:] = ~ended[-1]
+
+    def pop_rollout_episodes(self) -> list[tuple[int, EpisodeEnd]]:
+        """Return the episodes of the last rollout of `observe_rollout`, each with the row of its end."""
+        episodes, self._rollout_episodes = self._rollout_episodes, []
+        return episodes
+
     def _encode_legal(self, observations: Any) -> np.ndarray:
         """Return encoded observations [N, *D] in which each running episode has a legal action.
 
@@ -379,14 +421,18 @@ class Envs(Copyable):
             return observations
         encoded = observations if self._encode is None else self._encode(observations)
         if self.n_mask:
-            masks = vector_of(encoded, self.encoder.n_floats)[:, -self.n_mask :]
-            if not is_binary(masks):
-                got = f'{self.id} has an action mask with other values than 0 and 1'
-                raise ValueError(f'{got} after step {self._n_steps}')
-            illegal = self.valid & has_no_legal_action(masks, self._mask_ends)
-            if illegal.any():
-                raise NoLegalActionError(self.id, int(np.flatnonzero(illegal)[0]), self._n_steps)
+            self._check_legal(encoded)
         return encoded
+
+    def _check_legal(self, encoded: np.ndarray) -> None:
+        """Check the action masks of encoded observations; see `_encode_legal`."""
+        masks = vector_of(encoded, self.encoder.n_floats)[:, -self.n_mask :]
+        if not is_binary(masks):
+            got = f'{self.id} has an action mask with other values than 0 and 1'
+            raise ValueError(f'{got} after step {self._n_steps}')
+        illegal = self.valid & has_no_legal_action(masks, self._mask_ends)
+        if illegal.any():
+            raise NoLegalActionError(self.id, int(np.flatnonzero(illegal)[0]), self._n_steps)
 
     def return_raw_observations(self) -> None:
         """From now on, return observations as the environments do, without encoding."""
@@ -456,6 +502,8 @@ class Envs(Copyable):
 
     def load_counters(self, state: Mapping[str, Any]) -> None:
         """Restore the counters of a state."""
+        if self.functional_vector is not None:
+            self.functional_vector.set_state(state['vector'])
         self._seeds = state['seeds']
         self._episodes = [EpisodeEnd(*episode) for episode in state['episodes']]
         for name in ('valid', 'totals', 'lengths'):
@@ -479,7 +527,8 @@ class Envs(Copyable):
         """Return the state that changes: the vector and the counters."""
         episodes = [dataclasses.astuple(episode) for episode in self._episodes]
         own = {'valid': self.valid, 'totals': self._totals, 'lengths': self._lengths}
-        return {'vector': self._vector, 'seeds': self._seeds, 'episodes': episodes, **own}
+        vector = self._vector if self.functional_vector is None else self.functional_vector.get_state()
+        return {'vector': vector, 'seeds': self._seeds, 'episodes': episodes, **own}
 
     def compatibility_key(self) -> list[Any]:
         """Return the properties that must be equal in environments that exchange snapshots."""

@@ -16,6 +16,8 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
+from xagents.envs.functional.adapter import FunctionalAdapter
+from xagents.envs.functional.interface import FunctionalEnv
 from xagents.envs.games import SeatEnv
 from xagents.envs.multi_agent import ParallelEnvAdapter
 from xagents.envs.observations.action_masks import with_info_mask, with_parallel_info_masks
@@ -149,8 +151,11 @@ class EnvMaker:
             if self.render_mode is not None and _accepts(self.source, 'render_mode'):
                 kwargs['render_mode'] = self.render_mode
             env = self.source(**kwargs)
+            if isinstance(env, FunctionalEnv):
+                limit = limit or env.max_episode_steps
+                env = FunctionalAdapter(env, self.render_mode)
         except Exception as error:
-            self._refuse(error)
+            self.refuse(error)
         if is_pettingzoo_env(env) and takes_turns(env):
             return SeatEnv(env, self.name, limit)
         if is_pettingzoo_env(env):
@@ -175,7 +180,7 @@ class EnvMaker:
         team.reset(seed=0)  # raise errors of a reset before a run writes files
         return team
 
-    def _refuse(self, error: Exception) -> NoReturn:
+    def refuse(self, error: Exception) -> NoReturn:
         """Raise an error of making the environment as a one-line `OptionError`; programming errors stay unchanged."""
         entry = self.spec.entry_point if self.spec is not None else None
         if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
@@ -187,7 +192,9 @@ class EnvMaker:
             if wrong == 'render_mode':
                 problem = f'{self.name} draws no pictures, expected an environment that takes render_mode'
                 raise OptionError('video_dir', problem) from error
+            functional = getattr(entry or self.source, 'functional', self.source)  # of a FunctionalMaker
             found = parameters_of(entry) or getattr(self.source, 'parameters', [])
+            found = [*getattr(functional, 'default_params', ())] or found
             known = [name for name in found if name not in ('self', 'kwargs', 'render_mode')]
             hint = f', expected {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
             raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{hint}') from error
@@ -230,7 +237,7 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
         found = getattr(_import_package(module, name), name, None)
         if name not in registry and name in env_registry.registered:  # by the module
             return EnvMaker(name=env, source=env_registry.registered[name], **settings)
-        if name not in registry and isinstance(found, type) and issubclass(found, gymnasium.Env):
+        if name not in registry and isinstance(found, type) and issubclass(found, gymnasium.Env | FunctionalEnv):
             return EnvMaker(name=env, source=found, **settings)
     elif NAME_PATTERN.fullmatch(name) and name not in registry and (function := env_registry.find(name)) is not None:
         return EnvMaker(name=env, source=function, **settings)
@@ -261,7 +268,8 @@ def _spec(name: str, prefix: str) -> EnvSpec:
         if not prefix and is_envpool_id(name):
             hint = ' in Gymnasium, expected --vector envpool, because EnvPool has one'
         if prefix and not hint:
-            hint = f': {prefix[:-1]} neither registers an environment {name} nor has a class {name} of gymnasium.Env'
+            known = 'gymnasium.Env or xagents.envs.FunctionalEnv'
+            hint = f': {prefix[:-1]} neither registers an environment {name} nor has a class {name} of {known}'
         elif not hint:
             got = ', which is a function of a script' if name == '<lambda>' else ''
             hint = f'{got}, expected an id of Gymnasium, or module:Id or module:Class for an environment of a module'

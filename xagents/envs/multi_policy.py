@@ -47,6 +47,7 @@ class MultiPolicyEnvs(Copyable):
     """
 
     recorder = None
+    functional_vector = None
     is_game = False
     can_recreate = True
     spec = None
@@ -55,9 +56,9 @@ class MultiPolicyEnvs(Copyable):
         if not (isinstance(factory.env, str) or callable(factory.env)):
             expected = 'expected pettingzoo:NAME or a function for several policies'
             raise OptionError('env', f'got a {type(factory.env).__name__}, {expected}')
-        if factory.vector == 'envpool':
+        if factory.vector in ('envpool', 'compiled'):
             expected = 'expected auto, sync or async for environments of several agents'
-            raise OptionError('vector', f'got envpool, {expected}')
+            raise OptionError('vector', f'got {factory.vector}, {expected}')
         maker = dataclasses.replace(factory.maker(), equal_spaces=False, atari=None)
         maker = dataclasses.replace(maker, encoding=dataclasses.replace(maker.encoding, flatten=False))
         self.factory, self.id = factory, maker.name

@@ -91,6 +91,11 @@ class ObservationNormalizer:
         self._mean = self.statistics.mean.astype(np.float32)
         self._scale = (1 / np.sqrt(self.statistics.var + EPSILON)).astype(np.float32)
 
+    @property
+    def mean_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
+        """The mean, and the factor after its subtraction, float32 of the shape of `statistics`."""
+        return self._mean, self._scale
+
     def update(self, observations: np.ndarray) -> None:
         """Add observations [..., *D]. Rows that only reset contain real observations and need no mask."""
         self.statistics.update(observations if self._scaled is None else self._vectors(observations)[..., self._scaled])

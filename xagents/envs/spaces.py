@@ -16,6 +16,7 @@ from xagents.envs.observations.action_masks import MASK_KEY
 from xagents.envs.observations.composite import CompositeObservation, ImagePart, vector_of
 from xagents.envs.observations.flat_spaces import CHANNELS, channels_last_order, check_parts, flat_bounds, flatten_batch
 from xagents.options.errors import OptionError, one_line
+from xagents.system.array_functions import functions_for
 from xagents.system.trees import leaf_at, leaf_spaces, tree_of
 
 
@@ -256,7 +257,7 @@ class ActionDecoder:
     def __call__(self, policy_actions: Any) -> Any:
         """Decode policy actions, int [N] for Discrete and otherwise [N, k], to [N, *shape] in the space's dtype.
 
-        For Discrete the result is the argument itself if its dtype is right and start is 0. For Dict and Tuple it is a
+        Tensors become tensors. For Discrete the result is the argument itself if its dtype is right and start is 0. For Dict and Tuple it is a
         dict or tuple of arrays.
         """
         return self._decode(policy_actions)
@@ -275,21 +276,23 @@ class ActionDecoder:
         return scaled.reshape(len(actions), -1).astype(np.float32)
 
     def _tree(self, actions: Any) -> Any:
-        columns = np.split(np.asarray(actions, np.float32), self._ends[:-1], 1)
+        xp = functions_for(actions)
+        columns = xp.split(xp.asarray(actions, np.float32), self._ends[:-1], 1)
         decoded = []
         for (_, leaf), own in zip(self._leaves, columns, strict=True):
             shape, dtype = leaf.action_spec
-            decoded.append(leaf(own.reshape(len(own), *shape).astype(dtype, copy=False)))
+            decoded.append(leaf(xp.astype(xp.reshape(own, (own.shape[0], *shape)), dtype, copy=False)))
         return tree_of(self.space, iter(decoded))
 
     def _index(self, actions: Any) -> np.ndarray:
         if type(actions) is not np.ndarray or actions.dtype != self._dtype:
-            actions = np.asarray(actions, self._dtype)
+            actions = functions_for(actions).asarray(actions, self._dtype)
         return actions + self._start if self._start else actions
 
     def _indices(self, actions: Any) -> np.ndarray:
-        actions = np.asarray(actions)
-        return actions.reshape(len(actions), *self._shape).astype(self._dtype, copy=False) + self._start
+        xp = functions_for(actions)
+        indices = xp.asarray(actions, self._dtype)
+        return xp.reshape(indices, (indices.shape[0], *self._shape)) + self._start
 
     def _prepare_box(self, space: spaces.Box) -> None:
         # Halve before subtracting: high - low would overflow for bounds near the largest float.
@@ -303,14 +306,12 @@ class ActionDecoder:
         self._low, self._high = space.low, space.high
 
     def _box(self, actions: Any) -> np.ndarray:
-        actions = np.asarray(actions, np.float64)
-        scaled = actions.reshape(len(actions), *self._shape).clip(self._policy_low, self._policy_high)
-        scaled *= self._half
-        scaled += self._middle
-        if self._integer:
-            np.rint(scaled, out=scaled)
-        decoded = scaled.astype(self._dtype)
-        return decoded.clip(self._low, self._high, out=decoded)
+        xp = functions_for(actions)
+        actions = xp.asarray(actions, np.float64)
+        shaped = xp.reshape(actions, (actions.shape[0], *self._shape))
+        scaled = xp.clip(shaped, self._policy_low, self._policy_high) * self._half + self._middle
+        decoded = xp.astype(xp.rint(scaled) if self._integer else scaled, self._dtype)
+        return xp.clip(decoded, self._low, self._high)
 
 
 def is_single(space: spaces.Space, observations: Any) -> bool:

@@ -21,6 +21,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from xagents.envs.functional.forms import functional_form, no_form
 from xagents.envs.maker import EnvMaker, parameters_of
 from xagents.envs.multi_agent import AGENT_SET, AgentRows, ParallelVector
 from xagents.envs.observations.images import ImageOptions
@@ -112,18 +113,27 @@ def add_report(infos: dict[str, Any], i: int, episode: np.ndarray, n_envs: int) 
     infos[f'_{REPORT}'][i] = True
 
 
-def make_vector(maker: EnvMaker, n_envs: int, vector: str) -> tuple[VectorEnv, bool]:
+def make_vector(maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True) -> tuple[VectorEnv, bool]:
     """Make a vector environment.
 
     Args:
         maker: the maker of one environment.
         n_envs: the number of environments.
-        vector: 'auto' (Gymnasium's native vector for at least `NATIVE_FROM` environments that need no wrapper, else the
-            loop), 'sync' (the loop) or 'async' (worker processes).
+        vector: 'auto' (for at least `NATIVE_FROM` environments that need no wrapper, functions or Gymnasium's native
+            vector; else the loop), 'compiled' (functions), 'sync' (the loop) or 'async' (worker processes).
+        compiled: whether 'auto' may use functions.
 
     Returns:
         the vector, and whether its infos contain the reports of `EpisodeReport`.
     """
+    if vector == 'compiled' or (compiled and vector == 'auto' and n_envs >= NATIVE_FROM):
+        form = functional_form(maker)
+        if not isinstance(form, str):
+            from xagents.envs.functional.vector import FunctionalVectorEnv  # loads TensorFlow
+
+            return FunctionalVectorEnv(form.functional, n_envs, form.limit), False
+        if vector == 'compiled':
+            raise OptionError('vector', no_form(maker.name, form))
     if vector == 'auto' and n_envs >= NATIVE_FROM and (native := _native_vector(maker, n_envs)) is not None:
         return native, False
     return with_agent_rows(make_base_vector(maker, n_envs, vector))

@@ -19,6 +19,7 @@ from xagents.datasets.environments import check_fits, dataset_environment_option
 from xagents.datasets.reading import open_dataset
 from xagents.envs.create import ATARI_OPTIONS, as_envs, create_envs
 from xagents.envs.env_factory import EnvFactory
+from xagents.envs.functional.interface import FunctionalEnv
 from xagents.envs.interface import Envs
 from xagents.envs.maker import find_maker, load_wrappers
 from xagents.envs.multi_policy import MultiPolicyEnvs
@@ -100,7 +101,7 @@ def make(
 
 def _name_of(env: Any) -> Any:
     """Return `module:Class` for a class that another process can import by this name, else the argument."""
-    if not (isinstance(env, type) and issubclass(env, gymnasium.Env)) or env.__module__ == '__main__':
+    if not (isinstance(env, type) and issubclass(env, gymnasium.Env | FunctionalEnv)) or env.__module__ == '__main__':
         return env
     importable = getattr(sys.modules.get(env.__module__), env.__name__, None) is env
     return f'{env.__module__}:{env.__name__}' if importable else env
@@ -338,7 +339,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
     if environment.env is None:
         return settings, offline_envs(dataset, encoding=encoding_of(settings)), [f'{why}; {UNEVALUATED}']
     try:
-        evaluation_envs = create_envs(**{**environment.asdict(), 'n_envs': 1})
+        evaluation_envs = EnvFactory(**{**environment.asdict(), 'n_envs': 1})(compiled=False)
     except OptionError as error:
         if declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'}:
             raise

@@ -18,7 +18,7 @@ from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.statistics import Statistics
 from xagents.collecting.trained_policy import EnvSpaces, TrainedPolicy, read_policy
-from xagents.envs.create import create_envs
+from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import describe_space
 from xagents.evaluation import playing
@@ -153,7 +153,7 @@ def _make_player(
         raise no_environment(name)
     check_files(settings, entry, continued=True, saved=record.get('networks', []))
     creation = {n: v for n, v in settings.given_options.items() if n in declared_options(EnvironmentOptions)}
-    envs = create_envs(**settings.environment.asdict())
+    envs = EnvFactory(**settings.environment.asdict())(compiled=False)
     env_spaces = EnvSpaces.of(envs)
     if env_spaces != trained.spaces:
         envs.close()

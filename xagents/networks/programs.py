@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from xagents.networks.acting import PublishedWeights
 from xagents.networks.keras_to_plan import flat_parameters, has_plan, plan_from_model, without_noise
-from xagents.networks.memory import memory_units, sequence_outputs, with_memory_of
+from xagents.networks.memory import memory_units, sequence_outputs, step_outputs, with_memory_of
 from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.system.compilation_cache import cached_compilation, recover_from_full_disk
 from xagents.system.threads import threads_in_use
@@ -273,6 +273,38 @@ def model_outputs(
     return float_outputs(model(inputs, training=True))
 
 
+class TracedNetwork:
+    """A Keras model with other weights than its own as an acting network of tensors, within a compiled program.
+
+    Args:
+        model: the model.
+        n_outputs: the number of its first outputs that the network returns.
+        weights: all weights, float32 [P], in the order of the model.
+    """
+
+    def __init__(self, model: keras.Model, n_outputs: int, weights: tf.Tensor):
+        self.model, self._n_outputs = model, n_outputs
+        self.memory_units = memory_units(model)
+        parts = tf.split(weights, [math.prod(v.shape) for v in model.weights]) if model.weights else []
+        self._mapping = [
+            (variable, tf.cast(tf.reshape(part, variable.shape), variable.dtype))
+            for variable, part in zip(model.weights, parts, strict=True)
+        ]
+
+    def __call__(
+        self, observations: tf.Tensor, noise: tf.Tensor | None = None, memory: tf.Tensor | None = None
+    ) -> list[tf.Tensor]:
+        """See `ActingNetwork`, with tensors."""
+        x = network_input(observations)
+        model = self.model if noise is not None or len(self.model.inputs) == 1 else without_noise(self.model)
+        inputs = x if noise is None else [x, noise]
+        with keras.StatelessScope(state_mapping=self._mapping):
+            if not self.memory_units:
+                return float_outputs(model(inputs, training=False))[: self._n_outputs]
+            outputs, after = step_outputs(model, inputs, memory)
+        return [*float_outputs(outputs)[: self._n_outputs], after]
+
+
 class KerasNetwork:
     """A Keras model as an acting network: inference in NumPy by its plan if it has one, otherwise by a graph.
 
@@ -356,6 +388,10 @@ class KerasNetwork:
         ends = np.cumsum([math.prod(v.shape) for v in self.model.weights])
         for variable, part in zip(self.model.weights, np.split(published_weights.weights, ends[:-1]), strict=True):
             variable.assign(part.reshape(variable.shape))
+
+    def with_weights(self, weights: tf.Tensor) -> TracedNetwork:
+        """Return the network as a function of tensors, with weights in the form of `published_weights`."""
+        return TracedNetwork(self._computed, len(self.model.outputs), weights)
 
     def flat_weights(self) -> tf.Tensor:
         """Return the argument of `refresh` in a compiled update: flat weights; an empty tensor if a graph is used."""

@@ -1,4 +1,4 @@
-"""Sampling of actions from policy outputs in NumPy. Does not load TensorFlow.
+"""Sampling of actions from policy outputs, as arrays or as tensors. Does not load TensorFlow.
 
 Outputs are the arrays [N, units] of the policy heads: `[logits]` or, for a Gaussian, `[mean, log_std]`. Actions are a
 deterministic function of outputs and noise, so that one call can draw the noise of a whole rollout.
@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 from xagents.networks.description import value_error
 from xagents.options.errors import one_line
+from xagents.system.array_functions import functions_for
 from xagents.system.trees import leaf_spaces
 
 Array = np.ndarray
@@ -110,9 +111,12 @@ class MultiCategoricalSampler(ActionSampler):
         self.action_shape = (len(sizes),)
         self._largest = max(sizes)
         # distributions of different sizes become rows of one width; the padding has probability 0
-        self._places: Array | None = None
+        self._sources: Array | None = None
         if min(sizes) < self._largest:
-            self._places = np.concatenate([i * self._largest + np.arange(n) for i, n in enumerate(sizes)])
+            self._sources = np.full(len(sizes) * self._largest, self.n_units)
+            self._sources[np.concatenate([i * self._largest + np.arange(n) for i, n in enumerate(sizes)])] = range(
+                self.n_units
+            )
 
     def draw_noise(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
         """Draw standard Gumbel noise: the negative logarithm of exponential noise."""
@@ -120,22 +124,25 @@ class MultiCategoricalSampler(ActionSampler):
 
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
         """See `ActionSampler`."""
-        return self._actions((self._pad(outputs[0], -np.inf) + self._pad(noise, 0)).argmax(1))
+        perturbed = self._pad(outputs[0], -np.inf) + self._pad(noise, 0)
+        return self._actions(functions_for(perturbed).argmax(perturbed, 1))
 
     def mode(self, outputs: Sequence[Array]) -> Array:
         """See `ActionSampler`."""
-        return self._actions(self._pad(outputs[0], -np.inf).argmax(1))
+        logits = self._pad(outputs[0], -np.inf)
+        return self._actions(functions_for(logits).argmax(logits, 1))
 
     def _pad(self, units: Array, empty: float) -> Array:
         """Return `units` [N, n_units] as [N * k, largest], one row per distribution, padded with `empty`."""
-        if self._places is None:
-            return units if len(self.sizes) == 1 else units.reshape(-1, self._largest)
-        padded = np.full((len(units), len(self.sizes) * self._largest), empty, np.float32)
-        padded[:, self._places] = units
-        return padded.reshape(-1, self._largest)
+        xp = functions_for(units)
+        if self._sources is None:
+            return units if len(self.sizes) == 1 else xp.reshape(units, (-1, self._largest))
+        with_padding = xp.concatenate([units, xp.full_like(units[:, :1], empty)], 1)
+        return xp.reshape(xp.take(with_padding, self._sources, 1), (-1, self._largest))
 
     def _actions(self, choices: Array) -> Array:
-        return choices.reshape(-1, *self.action_shape).astype(np.int32)
+        xp = functions_for(choices)
+        return xp.astype(xp.reshape(choices, (-1, *self.action_shape)), np.int32)
 
 
 class CategoricalSampler(MultiCategoricalSampler):
@@ -168,11 +175,11 @@ class BernoulliSampler(_PerUnitSampler):
 
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
         """See `ActionSampler`."""
-        return (outputs[0] + noise > 0).astype(np.int32)
+        return functions_for(noise).astype(outputs[0] + noise > 0, np.int32)
 
     def mode(self, outputs: Sequence[Array]) -> Array:
         """See `ActionSampler`."""
-        return (outputs[0] > 0).astype(np.int32)
+        return functions_for(outputs[0]).astype(outputs[0] > 0, np.int32)
 
 
 class GaussianSampler(_PerUnitSampler):
@@ -192,11 +199,11 @@ class GaussianSampler(_PerUnitSampler):
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
         """See `ActionSampler`."""
         mean, log_std = outputs
-        return mean + np.exp(log_std) * noise
+        return mean + functions_for(noise).exp(log_std) * noise
 
     def mode(self, outputs: Sequence[Array]) -> Array:
         """Return the means [N, A], copied."""
-        return np.array(outputs[0], np.float32)
+        return functions_for(outputs[0]).array(outputs[0], np.float32)
 
 
 class SquashedGaussianSampler(GaussianSampler):
@@ -207,12 +214,12 @@ class SquashedGaussianSampler(GaussianSampler):
 
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
         """See `ActionSampler`."""
-        mean, log_std = outputs
-        return np.tanh(mean + np.exp(np.clip(log_std, *SQUASHED_LOG_STD_BOUNDS)) * noise)
+        (mean, log_std), xp = outputs, functions_for(noise)
+        return xp.tanh(mean + xp.exp(xp.clip(log_std, *SQUASHED_LOG_STD_BOUNDS)) * noise)
 
     def mode(self, outputs: Sequence[Array]) -> Array:
         """Return the actions tanh(mean), [N, A]."""
-        return np.tanh(outputs[0])
+        return functions_for(outputs[0]).tanh(outputs[0])
 
     def draw_random(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
         """Draw uniform actions from −1 to 1."""
@@ -239,7 +246,8 @@ class StateDependentSampler(GaussianSampler):
         """Return mean and log standard deviation [N, n]."""
         mean, deviations = outputs
         variance = self._sum(deviations, deviations)
-        return {'mean': mean, 'log_std': np.float32(0.5) * np.log(variance + np.float32(VARIANCE_EPSILON))}
+        log_variance = functions_for(variance).log(variance + np.float32(VARIANCE_EPSILON))
+        return {'mean': mean, 'log_std': np.float32(0.5) * log_variance}
 
     def draw_noise(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
         """Draw standard normal noise [*shape_prefix, n_features * n]."""
@@ -253,7 +261,8 @@ class StateDependentSampler(GaussianSampler):
     def _sum(self, a: Array, b: Array) -> Array:
         """Return the sums [N, n] of products over the features."""
         # the order of the sum is fixed, so that a row does not depend on the other rows
-        return np.multiply(a, b, order='C').reshape(-1, self.n_features, self.n_units).sum(1)
+        xp = functions_for(a)
+        return xp.sum(xp.reshape(xp.multiply(a, b, order='C'), (-1, self.n_features, self.n_units)), 1)
 
 
 class SquashedStateDependentSampler(StateDependentSampler, SquashedGaussianSampler):
@@ -262,9 +271,10 @@ class SquashedStateDependentSampler(StateDependentSampler, SquashedGaussianSampl
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
         """See `ActionSampler`."""
         mean, deviations = outputs
-        std = np.sqrt(self._sum(deviations, deviations) + np.float32(VARIANCE_EPSILON))
-        clipped = np.minimum(np.exp(np.float32(SQUASHED_LOG_STD_BOUNDS[1])) / std, np.float32(1))
-        return np.tanh(mean + clipped * self._sum(deviations, noise))
+        xp = functions_for(noise)
+        std = xp.sqrt(self._sum(deviations, deviations) + np.float32(VARIANCE_EPSILON))
+        clipped = xp.minimum(np.exp(np.float32(SQUASHED_LOG_STD_BOUNDS[1])) / std, np.float32(1))
+        return xp.tanh(mean + clipped * self._sum(deviations, noise))
 
 
 class ProductSampler(ActionSampler):
@@ -324,7 +334,8 @@ class ProductSampler(ActionSampler):
         return self._join([part.mode(own) for part, own in pairs])
 
     def _join(self, actions: list[Array]) -> Array:
-        return np.concatenate([own.reshape(len(own), -1) for own in actions], 1, dtype=np.float32)
+        xp, n = functions_for(actions[0]), actions[0].shape[0]
+        return xp.concatenate([xp.astype(xp.reshape(own, (n, -1)), np.float32) for own in actions], 1)
 
 
 def factorised_noise(rng: np.random.Generator, shape: Sequence[int]) -> Array:

@@ -41,7 +41,11 @@ class EnvironmentOptions(Options):
         'allow longer episodes',
     )
     env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value', metavar='KEY=VALUE')
-    vector: str = choice('auto', 'how environments run in parallel', choices=('auto', 'sync', 'async', 'envpool'))
+    vector: str = choice(
+        'auto',
+        'how environments run in parallel: in a loop, in processes, compiled into training, or by EnvPool',
+        choices=('auto', 'sync', 'async', 'compiled', 'envpool'),
+    )
     frame_stack: int | None = choice(
         None,
         'frames in one image observation, 4 by default with Atari preprocessing; larger values show more of the past',

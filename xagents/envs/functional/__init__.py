@@ -1,0 +1,3 @@
+"""Environments that are functions of TensorFlow, and so can be compiled into training."""
+
+from xagents.envs.functional.interface import FunctionalEnv as FunctionalEnv

@@ -1,0 +1,119 @@
+"""The interface of environments that are functions of tensors. Does not load TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from xagents.options.errors import did_you_mean
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+Params = Mapping[str, Any]
+
+
+class FunctionalEnv:
+    """An environment as functions of a batch of n states, with the names of Gymnasium's `FuncEnv`.
+
+    A state is a tensor [n, …], or a tuple, list or dict of such tensors. The functions use operations of TensorFlow that
+    XLA compiles, and no Python state. They see neither the ends of episodes nor resets: xagents applies the time limit
+    and starts new episodes.
+
+    `rng` is a seed of TensorFlow's stateless random operations, int32 [2]. It is another one in each step; a function
+    that needs several independent numbers splits it with `tf.random.split`.
+
+    `params` contains the current values of the parameters by name, each a float32 scalar, or an array of the shape of
+    its default value. Other values need no compilation, so a curriculum or domain randomisation can change them during
+    a run (`Envs.set_params`).
+
+    Attributes:
+        observation_space: the space of one observation.
+        action_space: the space of one action.
+        max_episode_steps: steps after which an episode is truncated; None for no limit.
+        default_params: the default values of the parameters by name.
+        metadata: `render_fps`, frames per second of a video.
+
+    Args:
+        params: values of parameters that replace the defaults.
+
+    Raises:
+        TypeError: for a parameter that does not exist.
+    """
+
+    observation_space: spaces.Space
+    action_space: spaces.Space
+    max_episode_steps: int | None = None
+    default_params: ClassVar[Params] = {}
+    metadata: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, **params: Any) -> None:
+        self.params = self.checked_params({**self.default_params, **params})
+
+    def checked_params(self, params: Params) -> dict[str, np.ndarray]:
+        """Return parameters as float32 arrays.
+
+        Raises:
+            TypeError: for a parameter that does not exist.
+            ValueError: for a value that is no number, or has another shape than the default.
+        """
+        checked = {}
+        for name, value in params.items():
+            if name not in self.default_params:
+                known = [*self.default_params]
+                expected = f'expected one of {", ".join(known)}{did_you_mean(name, known)}' if known else 'expected none'
+                raise TypeError(f"{type(self).__name__} got an unexpected keyword argument '{name}', {expected}")
+            shape = np.shape(self.default_params[name])
+            try:
+                checked[name] = np.asarray(value, np.float32)
+            except (TypeError, ValueError):
+                raise ValueError(f'{name}: got {value!r}, expected a number') from None
+            if checked[name].shape != shape:
+                expected = f'an array of shape {shape}' if shape else 'a number'
+                raise ValueError(f'{name}: got an array of shape {checked[name].shape}, expected {expected}')
+        return checked
+
+    def initial(self, rng: tf.Tensor, n: int, params: Params) -> Any:
+        """Return n initial states."""
+        raise NotImplementedError
+
+    def transition(self, state: Any, action: tf.Tensor, rng: tf.Tensor, params: Params) -> Any:
+        """Return the states after one step with the actions [n, …] of the action space."""
+        raise NotImplementedError
+
+    def observation(self, state: Any, params: Params) -> tf.Tensor:
+        """Return the observations [n, *D] of states."""
+        raise NotImplementedError
+
+    def reward(self, state: Any, action: tf.Tensor, next_state: Any, params: Params) -> tf.Tensor:
+        """Return the rewards [n] of steps from `state` to `next_state`."""
+        raise NotImplementedError
+
+    def terminal(self, state: Any, params: Params) -> tf.Tensor:
+        """Return whether states are terminal, bool [n]."""
+        raise NotImplementedError
+
+    def render(self, state: Any, params: Params) -> np.ndarray:
+        """Return a frame of one state, uint8 [H, W, 3]; the state and the parameters are NumPy arrays without n."""
+        raise NotImplementedError
+
+    @property
+    def can_render(self) -> bool:
+        """Whether the class has a method `render` of its own."""
+        return type(self).render is not FunctionalEnv.render
+
+    @classmethod
+    def register(cls, id: str, **kwargs: Any) -> None:
+        """Register the environment under an id of Gymnasium, so that `gymnasium.make(id)` makes an adapter.
+
+        Args:
+            id: the id, such as 'Queue-v0'.
+            kwargs: further arguments of `gymnasium.register`, such as `reward_threshold`.
+        """
+        from xagents.envs.functional.adapter import FunctionalMaker
+
+        gymnasium.register(id, FunctionalMaker(cls), **{'max_episode_steps': cls.max_episode_steps, **kwargs})

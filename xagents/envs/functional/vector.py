@@ -1,0 +1,115 @@
+"""Functional environments as a vector environment of Gymnasium, one compiled call a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from xagents.envs.functional.interface import FunctionalEnv
+from xagents.envs.functional.stepping import NO_LIMIT, BatchState, BatchStep, advance, first_state
+from xagents.networks.programs import Program
+
+
+class FunctionalVectorEnv(VectorEnv):
+    """N environments of one `FunctionalEnv`, in NEXT_STEP mode.
+
+    Attributes:
+        functional: the functions.
+        limit: steps after which an episode is truncated.
+        params: the present values of the parameters, float32 arrays by name.
+        batch: the present state as arrays; None before the first reset.
+
+    Args:
+        functional: the functions.
+        n_envs: N.
+        limit: steps after which an episode is truncated; None for no limit.
+    """
+
+    render_mode = None
+
+    def __init__(self, functional: FunctionalEnv, n_envs: int, limit: int | None) -> None:
+        self.functional, self.num_envs, self.limit = functional, n_envs, limit or NO_LIMIT
+        modes = ['rgb_array'] if functional.can_render else []
+        self.metadata = {'render_modes': modes, **functional.metadata, 'autoreset_mode': AutoresetMode.NEXT_STEP}
+        self.single_observation_space, self.single_action_space = functional.observation_space, functional.action_space
+        self.observation_space = batch_space(self.single_observation_space, n_envs)
+        self.action_space = batch_space(self.single_action_space, n_envs)
+        self.params = dict(functional.params)
+        self.batch: BatchState | None = None
+        self._structure: Any = None
+        self._first, self._next = Program(self._first_state, jit=True), Program(self._next_state, jit=True)
+
+    def _first_state(self, rng: tf.Tensor, params: Any) -> tuple[tf.Tensor, ...]:
+        batch = first_state(self.functional, self.num_envs, rng, params)
+        self._structure = tf.nest.map_structure(lambda x: 0, batch)
+        return tuple(tf.nest.flatten(batch))
+
+    def _next_state(self, batch: BatchState, actions: Any, params: Any) -> tuple[tf.Tensor, ...]:
+        following, step = advance(self.functional, batch, actions, params, self.limit)
+        return (*tf.nest.flatten(following), *step)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments.
+
+        Args:
+            seed: a seed; None continues the random numbers of the last one.
+            options: without effect.
+        """
+        if seed is not None or self.batch is None:
+            entropy = np.random.SeedSequence(seed)
+            rng = np.array([entropy.generate_state(1)[0] >> 1, 0], np.int32)
+        else:
+            rng = self.batch.rng
+        self.batch = self.pack(list(map(np.asarray, self._first(rng, self.params))))
+        return self.batch.observation, {}
+
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Step each environment, or reset it if its episode ended with the last step.
+
+        Raises:
+            ValueError: before the first reset.
+        """
+        if self.batch is None:
+            raise ValueError('got a step before the first reset, expected a reset')
+        results = list(map(np.asarray, self._next(self.batch, actions, self.params)))
+        n = len(BatchStep._fields)
+        self.batch = self.pack(results[:-n])
+        rewards, terminated, truncated = results[-n:]
+        return self.batch.observation, rewards, terminated, truncated, {}
+
+    def pack(self, leaves: list[Any]) -> BatchState:
+        """Return a state from its leaves."""
+        return tf.nest.pack_sequence_as(self._structure, leaves)
+
+    def set_params(self, **params: Any) -> None:
+        """Change parameters from the next step on.
+
+        Raises:
+            TypeError: for a parameter that does not exist.
+            ValueError: for a value that is no number.
+        """
+        self.params |= self.functional.checked_params(params)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of the state and the parameters as arrays, for snapshots."""
+        leaves = None if self.batch is None else [np.array(x) for x in tf.nest.flatten(self.batch)]
+        return {'leaves': leaves, 'params': {name: np.array(x) for name, x in self.params.items()}}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restore a result of `get_state` of environments of the same kind.
+
+        Raises:
+            ValueError: if the arrays have other shapes.
+        """
+        if state['leaves'] is not None and self._structure is None:
+            self.reset(seed=0)
+        present = tf.nest.flatten(self.batch)
+        leaves = state['leaves']
+        if leaves is not None and [np.shape(x) for x in leaves] != [np.shape(x) for x in present]:
+            raise ValueError('snapshot: got arrays of other shapes than those of the environment')
+        self.params = self.functional.checked_params(state['params'])
+        self.batch = None if leaves is None else self.pack(leaves)
