@@ -14,6 +14,7 @@ import tensorflow as tf
 from gymnasium import spaces
 
 from xagents.envs.functional.interface import FunctionalEnv, Params
+from xagents.envs.functional.random import uniform
 
 INFINITY = float('inf')
 
@@ -21,10 +22,6 @@ INFINITY = float('inf')
 def _box(*high: float) -> spaces.Box:
     bound = np.array(high, np.float32)
     return spaces.Box(-bound, bound, dtype=np.float32)
-
-
-def _uniform(rng: tf.Tensor, shape: tuple[int, ...], low: float, high: float) -> tf.Tensor:
-    return tf.random.stateless_uniform(shape, rng, low, high)
 
 
 class CartPole(FunctionalEnv):
@@ -41,7 +38,7 @@ class CartPole(FunctionalEnv):
 
     def initial(self, rng: tf.Tensor, n: int, params: Params) -> tf.Tensor:
         """Return states with elements between −0.05 and 0.05."""
-        return _uniform(rng, (n, 4), -0.05, 0.05)
+        return uniform(rng, (n, 4), -0.05, 0.05)
 
     def transition(self, state: tf.Tensor, action: tf.Tensor, rng: tf.Tensor, params: Params) -> tf.Tensor:
         """Return the states after an Euler step with the force to the left (0) or right (1)."""
@@ -82,7 +79,7 @@ class Pendulum(FunctionalEnv):
 
     def initial(self, rng: tf.Tensor, n: int, params: Params) -> tf.Tensor:
         """Return angles between −π and π with velocities between −1 and 1."""
-        return _uniform(rng, (n, 2), -1.0, 1.0) * tf.constant([math.pi, 1.0])
+        return uniform(rng, (n, 2), -1.0, 1.0) * tf.constant([math.pi, 1.0])
 
     def transition(self, state: tf.Tensor, action: tf.Tensor, rng: tf.Tensor, params: Params) -> tf.Tensor:
         """Return the states after a step with the torque, of a rod of 1 kg and 1 m."""
@@ -120,7 +117,7 @@ class Acrobot(FunctionalEnv):
 
     def initial(self, rng: tf.Tensor, n: int, params: Params) -> tf.Tensor:
         """Return states with elements between −0.1 and 0.1."""
-        return _uniform(rng, (n, 4), -0.1, 0.1)
+        return uniform(rng, (n, 4), -0.1, 0.1)
 
     def transition(self, state: tf.Tensor, action: tf.Tensor, rng: tf.Tensor, params: Params) -> tf.Tensor:
         """Return the states after one Runge-Kutta step of fourth order with the torque −1, 0 or 1."""
@@ -177,7 +174,7 @@ class _MountainCarBase(FunctionalEnv):
 
     def initial(self, rng: tf.Tensor, n: int, params: Params) -> tf.Tensor:
         """Return positions between −0.6 and −0.4, at rest."""
-        return tf.stack([_uniform(rng, (n,), -0.6, -0.4), tf.zeros(n)], 1)
+        return tf.stack([uniform(rng, (n,), -0.6, -0.4), tf.zeros(n)], 1)
 
     def transition(self, state: tf.Tensor, action: tf.Tensor, rng: tf.Tensor, params: Params) -> tf.Tensor:
         """Return the states after a step; a car that hits the left bound stops."""

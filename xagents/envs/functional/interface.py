@@ -24,8 +24,8 @@ class FunctionalEnv:
     XLA compiles, and no Python state. They see neither the ends of episodes nor resets: xagents applies the time limit
     and starts new episodes.
 
-    `rng` is a seed of TensorFlow's stateless random operations, int32 [2]. It is another one in each step; a function
-    that needs several independent numbers splits it with `tf.random.split`.
+    `rng` is a seed, int32 [2], for the functions of `xagents.envs.functional.random`. It is another one in each step;
+    `split` makes several seeds of it.
 
     `params` contains the current values of the parameters by name, each a float32 scalar, or an array of the shape of
     its default value. Other values need no compilation, so a curriculum or domain randomisation can change them during
