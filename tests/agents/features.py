@@ -22,6 +22,7 @@ class Feature:
         recorder: agent that records the data set for agents that learn from one.
         has_images: whether networks have convolutions.
         of_agents: further options of an agent, by its id.
+        has_explorers: whether explorers can step the environments.
     """
 
     env: str
@@ -31,6 +32,7 @@ class Feature:
     recorder: str = 'ppo'
     has_images: bool = False
     of_agents: dict = dataclasses.field(default_factory=dict)
+    has_explorers: bool = True
 
     @property
     def has_memory(self):
@@ -68,6 +70,8 @@ PICTURES = 'tests.picture_problems:TwoClues-v0'
 HIDDEN = 'tests.privileged_problems:HiddenBonus-v0'
 CRITIC_ONLY = {'critic_only': ['bonus']}
 MEMORY = {'memory': 4}
+FUNCTIONS = 'tests.functional_problems:'
+COMPILED = {'vector': 'compiled', 'normalize_obs': True}
 FEATURES = {
     'masks': Feature(
         MASKED, ('a2c', 'acer', 'bc', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'), {'n': 5}, recorder='dqn'
@@ -107,6 +111,22 @@ FEATURES = {
         has_images=True,
     ),
     'memory with mixed actions': Feature(MIXED, ('ppo',), {'nesting': 'nested'}, {'memory': 4}),
+    'compiled, with masks': Feature(
+        f'{FUNCTIONS}TwoLegal',
+        ('a2c', 'acer', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'),
+        options=COMPILED,
+        has_explorers=False,
+    ),
+    'compiled, continuous': Feature(
+        f'{FUNCTIONS}Target',
+        ('a2c', 'crossq', 'ddpg', 'ppo', 'sac', 'td3', 'tqc', 'trpo'),
+        options=COMPILED,
+        has_explorers=False,
+    ),
+    'compiled, with mixed actions': Feature(f'{FUNCTIONS}Mixed', ('ppo',), options=COMPILED, has_explorers=False),
+    'compiled, with memory': Feature(
+        f'{FUNCTIONS}TwoLegal', ('dqn', 'ppo'), options={**COMPILED, **MEMORY}, has_explorers=False
+    ),
 }
 for feature in FEATURES.values():
     if feature.has_memory:  # sequences of replay are short, and not prioritized

@@ -27,9 +27,9 @@ def _without_compilation(request):
         request.getfixturevalue('eager')
 
 
-def every(*without):
-    """Parametrise a test over all features and the agents that support each."""
-    pairs = [(name, agent) for name, feature in FEATURES.items() for agent in feature.agents if agent not in without]
+def every(*without, features=FEATURES):
+    """Parametrise a test over features and the agents that support each."""
+    pairs = [(name, agent) for name, feature in features.items() for agent in feature.agents if agent not in without]
     rows = [
         pytest.param(FEATURES[name], agent, id=f'{name}-{agent}', marks=[] if agent in FAST else [pytest.mark.slow])
         for name, agent in pairs
@@ -68,7 +68,7 @@ def test_a_killed_run_that_collects_one_iteration_ahead_resumes_exactly(feature,
     check_resume(feature, agent_id, tmp_path, overlap=True)
 
 
-@every('bc', 'iql', 'td3-bc')
+@every('bc', 'iql', 'td3-bc', features={name: feature for name, feature in FEATURES.items() if feature.has_explorers})
 def test_weights_do_not_depend_on_the_number_of_explorers(feature, agent_id):
     results = []
     for explorers in (None, 1, 3):

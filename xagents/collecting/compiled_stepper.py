@@ -106,7 +106,8 @@ class CompiledEnvStepper(LocalEnvStepper):
     ) -> tuple[tf.Tensor, ...]:
         """Return the leaves of the state after the rollout, and the columns in the order of `_names`."""
         assert isinstance(policy.network, KerasNetwork)
-        acting = policy.with_network(policy.network.with_weights(weights))
+        network: Any = policy.network.with_weights(weights)  # takes and returns tensors
+        acting = policy.with_network(network)
         vector, encoder = self.vector, self.envs.encoder
         kept = tf.nest.flatten(batch)
 
@@ -115,9 +116,7 @@ class CompiledEnvStepper(LocalEnvStepper):
             row = noise[0][t // policy.noise_repeat] if noise else None
             seen = _scaled(observations, *scaling)
             chosen = acting(seen, row, valid=valid, **({MEMORY: memory[0]} if memory else {}), **schedule)
-            following, step = advance(
-                vector.functional, batch, self._decode(chosen['actions']), params, vector.limit
-            )
+            following, step = advance(vector.functional, batch, self._decode(chosen['actions']), params, vector.limit)
             after = (chosen[MEMORY] * tf.cast(valid, tf.float32)[:, None],) if memory else ()
             columns = [tf.cast(chosen[name], dtype) for name, (_, dtype) in policy.columns.items()]
             return [*_row(observations, memory), *columns, *step, valid], following, after
@@ -143,9 +142,7 @@ class CompiledEnvStepper(LocalEnvStepper):
             lambda t, *_: t < n_steps, body, (tf.constant(0), kept, memory, arrays)
         )
         last = _row(encode(encoder, vector.pack(leaves).observation), memory)
-        stacked = [
-            (array.write(t, last[i]) if i < len(last) else array).stack() for i, array in enumerate(arrays)
-        ]
+        stacked = [(array.write(t, last[i]) if i < len(last) else array).stack() for i, array in enumerate(arrays)]
         return (*leaves, *stacked)
 
 
@@ -154,7 +151,7 @@ def _names(policy: Policy) -> list[str]:
     return [OBSERVATIONS, *([MEMORY] if policy.memory_units else []), *policy.columns, *STEP_COLUMNS]
 
 
-def _scaling(statistics: Statistics, envs: Envs) -> tuple[np.ndarray, ...]:
+def _scaling(statistics: Statistics, envs: Envs) -> tuple[Any, ...]:
     """Return the mean and the factor of each element of observations, and the limit; empty without normalisation."""
     normalizer = statistics.observations
     if normalizer is None:

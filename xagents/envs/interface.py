@@ -434,6 +434,17 @@ class Envs(Copyable):
         if illegal.any():
             raise NoLegalActionError(self.id, int(np.flatnonzero(illegal)[0]), self._n_steps)
 
+    def set_params(self, **params: Any) -> None:
+        """Change parameters of environments that are functions, from the next step on; nothing is compiled again.
+
+        Raises:
+            TypeError: if the environments are no functions, or for a parameter that does not exist.
+            ValueError: for a value that is no number.
+        """
+        if self.functional_vector is None:
+            raise TypeError(f"{self.id} is no compiled environment, expected vector='compiled' to change parameters")
+        self.functional_vector.set_params(**params)
+
     def return_raw_observations(self) -> None:
         """From now on, return observations as the environments do, without encoding."""
         self._returns_raw = True

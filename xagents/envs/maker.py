@@ -17,7 +17,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
 from xagents.envs.functional.adapter import FunctionalAdapter
-from xagents.envs.functional.interface import FunctionalEnv
+from xagents.envs.functional.interface import FunctionalEnv, is_functional_class
 from xagents.envs.games import SeatEnv
 from xagents.envs.multi_agent import ParallelEnvAdapter
 from xagents.envs.observations.action_masks import with_info_mask, with_parallel_info_masks
@@ -41,7 +41,7 @@ class EnvMaker:
 
     Args:
         name: the name that the user typed, for messages and files.
-        source: Gymnasium's spec, or a function that makes an environment.
+        source: Gymnasium's spec, or a function that makes an environment, also a functional one.
         kwargs: arguments of the environment.
         atari: the settings of the Atari preprocessing; None for any other environment.
         max_episode_steps: a time limit in steps of the agent, instead of the environment's own.
@@ -56,7 +56,7 @@ class EnvMaker:
     """
 
     name: str
-    source: EnvSpec | Callable[..., gymnasium.Env]
+    source: EnvSpec | Callable[..., gymnasium.Env | FunctionalEnv]
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     atari: AtariConfig | None = None
     max_episode_steps: int | None = None
@@ -148,12 +148,12 @@ class EnvMaker:
                     kwargs['render_mode'] = self.render_mode
                 return gymnasium.make(self.spec, max_episode_steps=limit, **kwargs)
             assert not isinstance(self.source, EnvSpec)
-            if self.render_mode is not None and _accepts(self.source, 'render_mode'):
+            draws = _accepts(self.source, 'render_mode') and not is_functional_class(self.source)
+            if self.render_mode is not None and draws:
                 kwargs['render_mode'] = self.render_mode
-            env = self.source(**kwargs)
-            if isinstance(env, FunctionalEnv):
-                limit = limit or env.max_episode_steps
-                env = FunctionalAdapter(env, self.render_mode)
+            made = self.source(**kwargs)
+            limit = limit or (made.max_episode_steps if isinstance(made, FunctionalEnv) else None)
+            env = FunctionalAdapter(made, self.render_mode) if isinstance(made, FunctionalEnv) else made
         except Exception as error:
             self.refuse(error)
         if is_pettingzoo_env(env) and takes_turns(env):
@@ -198,6 +198,8 @@ class EnvMaker:
             known = [name for name in found if name not in ('self', 'kwargs', 'render_mode')]
             hint = f', expected {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
             raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{hint}') from error
+        if isinstance(error, ValueError) and is_functional_class(self.source):
+            raise OptionError('env_kwargs', one_line(error)) from error
         if isinstance(error, TypeError) and (
             needed := re.search(r'missing \d+ required .*?arguments?: (.*)', str(error))
         ):

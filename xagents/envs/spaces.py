@@ -257,8 +257,8 @@ class ActionDecoder:
     def __call__(self, policy_actions: Any) -> Any:
         """Decode policy actions, int [N] for Discrete and otherwise [N, k], to [N, *shape] in the space's dtype.
 
-        Tensors become tensors. For Discrete the result is the argument itself if its dtype is right and start is 0. For Dict and Tuple it is a
-        dict or tuple of arrays.
+        For Discrete the result is the argument itself if its dtype is right and start is 0. For Dict and Tuple it is a
+        dict or tuple of arrays. Tensors become tensors.
         """
         return self._decode(policy_actions)
 

@@ -120,6 +120,11 @@ def _only_with_net(name: str) -> Rule:
 # rules of a `Proposal`
 SETTINGS_RULES: Rules = (
     Rule(
+        'vector',
+        lambda p: p.settings.environment.vector == 'compiled' and p.settings.run.explorers is not None,
+        'got compiled with --explorers, expected auto or sync: compiled environments run in the process that learns',
+    ),
+    Rule(
         'env_kwargs',
         lambda p: 'render_mode' in (p.settings.environment.env_kwargs or {}),
         'got render_mode, expected --render or --video-dir instead',

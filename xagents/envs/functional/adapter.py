@@ -71,16 +71,21 @@ class FunctionalAdapter(gymnasium.Env):
 
 
 # Programs are no part of the state of an environment, which a checkpoint copies.
-_VECTORS: weakref.WeakKeyDictionary[FunctionalEnv, Any] = weakref.WeakKeyDictionary()
+_VECTORS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def _vector_of(functional: FunctionalEnv) -> Any:
-    """Return the vector that executes the functions; it loads TensorFlow."""
-    if functional not in _VECTORS:
+    """Return the vector that executes the functions; it loads TensorFlow.
+
+    All environments of a class share one, because parameters are arguments of its programs; those with attributes of
+    their own do not.
+    """
+    key = type(functional) if {*vars(functional)} == {'params'} else functional
+    if key not in _VECTORS:
         from xagents.envs.functional.vector import FunctionalVectorEnv
 
-        _VECTORS[functional] = FunctionalVectorEnv(functional, 1, None)
-    return _VECTORS[functional]
+        _VECTORS[key] = FunctionalVectorEnv(functional, 1, None)
+    return _VECTORS[key]
 
 
 def _first(nest: Any) -> Any:
@@ -109,3 +114,14 @@ class FunctionalMaker:
     def __call__(self, render_mode: str | None = None, **params: Any) -> FunctionalAdapter:
         """Make the adapter."""
         return FunctionalAdapter(self.functional(**params), render_mode)
+
+
+def register(id: str, functional: type[FunctionalEnv], **kwargs: Any) -> None:
+    """Register functions under an id of Gymnasium, so that `gymnasium.make(id)` makes an adapter.
+
+    Args:
+        id: the id, such as 'Queue-v0'.
+        functional: the class.
+        kwargs: further arguments of `gymnasium.register`, such as `reward_threshold`.
+    """
+    gymnasium.register(id, FunctionalMaker(functional), **{'max_episode_steps': functional.max_episode_steps, **kwargs})

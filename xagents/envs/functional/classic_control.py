@@ -1,13 +1,13 @@
 """Gymnasium's classic control as functions: the same spaces, dynamics, rewards and initial states, in float32.
 
-Sources of the dynamics: Barto, Sutton and Anderson (1983) for CartPole, Moore (1990) for the mountain cars, Sutton (1996)
-for Acrobot; the constants are those of Gymnasium.
+Sources of the dynamics: Barto, Sutton and Anderson (1983) for CartPole, Moore (1990) for the mountain cars, and Sutton
+(1996) for Acrobot. The constants are those of Gymnasium.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -42,7 +42,7 @@ class CartPole(FunctionalEnv):
 
     def transition(self, state: tf.Tensor, action: tf.Tensor, rng: tf.Tensor, params: Params) -> tf.Tensor:
         """Return the states after an Euler step with the force to the left (0) or right (1)."""
-        x, x_dot, angle, angle_dot = tf.unstack(state, axis=1)
+        _, x_dot, angle, angle_dot = tf.unstack(state, axis=1)
         force = tf.where(tf.equal(action, 1), self.FORCE, -self.FORCE)
         sin, cos, total = tf.sin(angle), tf.cos(angle), self.CART_MASS + self.POLE_MASS
         moment = self.POLE_MASS * self.HALF_LENGTH

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from xagents.envs.functional.adapter import FunctionalMaker
-from xagents.envs.functional.interface import FunctionalEnv
+from xagents.envs.functional.interface import FunctionalEnv, is_functional_class
 from xagents.envs.maker import EnvMaker
 from xagents.envs.observations.images import ImageOptions
 from xagents.options.errors import one_line
@@ -39,7 +38,7 @@ def functional_form(maker: EnvMaker) -> FunctionalForm | str:
     Raises:
         OptionError: if the functions refuse their parameters.
     """
-    source, spec = maker.source, maker.spec
+    spec, source = maker.spec, cast(Any, maker.source)
     kwargs, limit = dict(maker.kwargs), maker.max_episode_steps
     if spec is not None:
         kwargs, source = {**spec.kwargs, **kwargs}, spec.entry_point
@@ -70,11 +69,6 @@ def functional_form(maker: EnvMaker) -> FunctionalForm | str:
     except (TypeError, ValueError) as error:
         maker.refuse(error)
     return FunctionalForm(functional, limit or functional.max_episode_steps)
-
-
-def is_functional_class(source: Any) -> bool:
-    """Return whether an object is a class of functional environments."""
-    return inspect.isclass(source) and issubclass(source, FunctionalEnv)
 
 
 def no_form(name: str, reason: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -20,9 +20,9 @@ Params = Mapping[str, Any]
 class FunctionalEnv:
     """An environment as functions of a batch of n states, with the names of Gymnasium's `FuncEnv`.
 
-    A state is a tensor [n, …], or a tuple, list or dict of such tensors. The functions use operations of TensorFlow that
-    XLA compiles, and no Python state. They see neither the ends of episodes nor resets: xagents applies the time limit
-    and starts new episodes.
+    A state is a tensor [n, …], or a tuple, list or dict of such tensors. The functions use operations of TensorFlow
+    that XLA compiles, and no Python state. They see neither the ends of episodes nor resets: xagents applies the time
+    limit and starts new episodes.
 
     `rng` is a seed, int32 [2], for the functions of `xagents.envs.functional.random`. It is another one in each step;
     `split` makes several seeds of it.
@@ -65,7 +65,9 @@ class FunctionalEnv:
         for name, value in params.items():
             if name not in self.default_params:
                 known = [*self.default_params]
-                expected = f'expected one of {", ".join(known)}{did_you_mean(name, known)}' if known else 'expected none'
+                expected = (
+                    f'expected one of {", ".join(known)}{did_you_mean(name, known)}' if known else 'expected none'
+                )
                 raise TypeError(f"{type(self).__name__} got an unexpected keyword argument '{name}', {expected}")
             shape = np.shape(self.default_params[name])
             try:
@@ -106,14 +108,7 @@ class FunctionalEnv:
         """Whether the class has a method `render` of its own."""
         return type(self).render is not FunctionalEnv.render
 
-    @classmethod
-    def register(cls, id: str, **kwargs: Any) -> None:
-        """Register the environment under an id of Gymnasium, so that `gymnasium.make(id)` makes an adapter.
 
-        Args:
-            id: the id, such as 'Queue-v0'.
-            kwargs: further arguments of `gymnasium.register`, such as `reward_threshold`.
-        """
-        from xagents.envs.functional.adapter import FunctionalMaker
-
-        gymnasium.register(id, FunctionalMaker(cls), **{'max_episode_steps': cls.max_episode_steps, **kwargs})
+def is_functional_class(source: Any) -> bool:
+    """Return whether an object is a class of functional environments."""
+    return inspect.isclass(source) and issubclass(source, FunctionalEnv)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-ALGORITHM = 'threefry'
+ALGORITHM = 'philox'
 
 
 def uniform(rng: tf.Tensor, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Steps of functional environments with time limits and resets, in Gymnasium's NEXT_STEP mode, as functions of tensors."""
+"""Steps of functional environments with time limits and resets, in Gymnasium's NEXT_STEP mode."""
 
 from __future__ import annotations
 
