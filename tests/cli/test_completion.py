@@ -59,8 +59,14 @@ def complete(tmp_path_factory):
         *(('pl', ['play', 'plot']), ('train ', list(BUILTIN_AGENTS))),
         *(('tune d', ['ddpg', 'dqn']), ('presets t', ['td3', 'td3-bc', 'tqc', 'trpo']), ('completion ', list(SHELLS))),
         # choices, once or several times; --vector=as is three words to bash
-        *(('train ppo --vector ', ['auto', 'sync', 'async', 'envpool']), ('train ppo --lr 1 --vector as', ['async'])),
-        *(('train ppo --vector =', ['auto', 'sync', 'async', 'envpool']), ('train ppo --vector = as', ['async'])),
+        *(
+            ('train ppo --vector ', ['auto', 'sync', 'async', 'compiled', 'native', 'envpool']),
+            ('train ppo --lr 1 --vector as', ['async']),
+        ),
+        *(
+            ('train ppo --vector =', ['auto', 'sync', 'async', 'compiled', 'native', 'envpool']),
+            ('train ppo --vector = as', ['async']),
+        ),
         *(('tune ppo --vector sync as', ['async']), ('train ppo --clip-schedule l', ['linear'])),
         *(('train ppo --env CartP', ['CartPole-v1']), ('plot --by ', ['step', 'time'])),
         *(('play ppo --pretrained Ca', ['CartPole-v1']), ('evaluate dqn --pretrained L', ['LunarLander-v3'])),

@@ -108,7 +108,7 @@ def test_the_action_of_a_reset_step_reaches_no_environment():
 
 
 def test_gymnasiums_native_vector_is_used_and_masked():
-    envs = create_envs('CartPole-v1', 16)
+    envs = create_envs('CartPole-v1', 16, vector='native')
     assert type(envs._vector).__name__ == 'CartPoleVectorEnv'
     envs.reset(3)
     rows = played(envs, 200, action=0)
@@ -138,7 +138,7 @@ def test_the_loop_is_used_where_a_native_vector_cannot_do_what_is_asked(settings
 @pytest.mark.parametrize('kind', ['loop', 'async', 'vector', 'list', 'native'])
 def test_each_environment_has_a_seed_of_its_own_and_equal_seeds_give_equal_streams(kind):
     native = kind == 'native'  # has numbers that come twice
-    with create_envs('CartPole-v1', 8) if native else made(kind, 'Drawn', 3) as envs:
+    with create_envs('CartPole-v1', 8, vector='native') if native else made(kind, 'Drawn', 3) as envs:
 
         def stream(seed):
             return np.array([envs.reset(seed).copy()] + [row[0] for row in played(envs, 14)])[..., 0]
@@ -352,7 +352,7 @@ def test_wrong_things_handed_over_are_refused(wrong, problem):
         (
             {'env': COUNTER, 'vector': 'asinc'},
             'vector',
-            r'expected auto, sync, async, envpool \(did you mean async\?\)',
+            r'expected auto, sync, async, compiled, native, envpool \(did you mean async\?\)',
         ),
         ({'env': COUNTER, 'preprocess': True}, 'preprocess', 'not an Atari game'),
         ({'env': COUNTER, 'wrapper': ['Scaled']}, 'wrapper', "got 'Scaled', expected module:Class"),
@@ -489,7 +489,7 @@ def test_workers_are_not_forked_and_leave_nothing_behind():
 
 
 def test_environments_are_made_and_networks_read_without_tensorflow():
-    code = 'import sys; from xagents.envs import create_envs; create_envs("CartPole-v1", 8).reset(0)\n'
+    code = 'import sys; from xagents.envs import create_envs; create_envs("CartPole-v1", 8, vector="native").reset(0)\n'
     code += 'from xagents.networks.cfg import dense_network; dense_network([3]).shapes((4,), [2, 1])\n'
     heavy = '{"tensorflow", "keras", "pandas", "matplotlib", "cv2", "ale_py", "envpool"}'
     subprocess.run([sys.executable, '-c', code + f'sys.exit(bool({heavy} & set(sys.modules)))'], check=True)

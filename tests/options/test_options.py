@@ -148,7 +148,7 @@ def test_what_is_no_json_is_a_text():
         (EnvironmentOptions, 'n_envs', '2.5', 'n_envs: got 2.5, expected a whole number at least 1 and at most 16384'),
         (
             *(EnvironmentOptions, 'vector', 'asink'),
-            'vector: got asink, expected one of auto, sync, async, envpool (did you mean async?)',
+            'vector: got asink, expected one of auto, sync, async, compiled, native, envpool (did you mean async?)',
         ),
         (EnvironmentOptions, 'env_kwargs', ['a'], 'env_kwargs: got a, expected key=value pairs'),
         (EnvironmentOptions, 'env_kwargs', ['a=1', 'b=2', 'a=3'], 'env_kwargs: got a twice, expected each name once'),

@@ -26,7 +26,7 @@ from xagents.options.errors import OptionError, did_you_mean, one_line
 from xagents.system.modules import import_modules
 from xagents.system.values import survives_json
 
-VECTORS = ('auto', 'sync', 'async', 'compiled', 'envpool')
+VECTORS = ('auto', 'sync', 'async', 'compiled', 'native', 'envpool')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class EnvFactory:
         env_kwargs: arguments of the environment.
         vector: 'auto' (functions of TensorFlow, Gymnasium's native vectors, else a loop; independent of installed
             extras), 'sync' (a loop in this process), 'async' (worker processes), 'compiled' (functions, see
-            `xagents.envs.FunctionalEnv`) or 'envpool'.
+            `xagents.envs.FunctionalEnv`), 'native' (Gymnasium's own vector of the environment) or 'envpool'.
         frame_stack: the number of frames in an image; None for 4 with the Atari preprocessing, otherwise 1.
         frame_skip: the number of steps for which each action is repeated; None for 4 with the Atari preprocessing,
             otherwise 1.
@@ -135,15 +135,15 @@ class EnvFactory:
         """
         fields |= {} if training else {'clip_rewards': False, 'episodic_life': False}
         compiled = (training and not in_process) if compiled is None else compiled
-        if in_process and self.vector in ('async', 'compiled'):
+        if in_process and self.vector != 'envpool':
             fields['vector'] = 'sync'
-        elif self.vector == 'compiled' and not compiled:
+        elif self.vector in ('compiled', 'native') and not compiled:  # there may be none with frames, for example
             fields['vector'] = 'auto'
         factory = dataclasses.replace(self, **fields)
         import_modules(factory.imports)
         envs = factory._make_pool() if factory.vector == 'envpool' else factory._make_vector(compiled)
-        if self.vector == 'compiled':
-            envs.factory = dataclasses.replace(factory, vector='compiled')
+        if self.vector in ('compiled', 'native'):
+            envs.factory = dataclasses.replace(factory, vector=self.vector)
         return envs
 
     def _make_vector(self, compiled: bool) -> Envs:

@@ -56,7 +56,7 @@ class MultiPolicyEnvs(Copyable):
         if not (isinstance(factory.env, str) or callable(factory.env)):
             expected = 'expected pettingzoo:NAME or a function for several policies'
             raise OptionError('env', f'got a {type(factory.env).__name__}, {expected}')
-        if factory.vector in ('envpool', 'compiled'):
+        if factory.vector in ('envpool', 'compiled', 'native'):
             expected = 'expected auto, sync or async for environments of several agents'
             raise OptionError('vector', f'got {factory.vector}, {expected}')
         maker = dataclasses.replace(factory.maker(), equal_spaces=False, atari=None)

@@ -21,7 +21,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from xagents.envs.functional.forms import functional_form, no_form
+from xagents.envs.functional_forms import functional_form, no_form
 from xagents.envs.maker import EnvMaker, parameters_of
 from xagents.envs.multi_agent import AGENT_SET, AgentRows, ParallelVector
 from xagents.envs.observations.images import ImageOptions
@@ -120,7 +120,8 @@ def make_vector(maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True
         maker: the maker of one environment.
         n_envs: the number of environments.
         vector: 'auto' (for at least `NATIVE_FROM` environments that need no wrapper, functions or Gymnasium's native
-            vector; else the loop), 'compiled' (functions), 'sync' (the loop) or 'async' (worker processes).
+            vector; else the loop), 'compiled' (functions), 'native' (Gymnasium's native vector), 'sync' (the loop) or
+            'async' (worker processes).
         compiled: whether 'auto' may use functions.
 
     Returns:
@@ -134,8 +135,12 @@ def make_vector(maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True
             return FunctionalVectorEnv(form.functional, n_envs, form.limit), False
         if vector == 'compiled':
             raise OptionError('vector', no_form(maker.name, form))
-    if vector == 'auto' and n_envs >= NATIVE_FROM and (native := _native_vector(maker, n_envs)) is not None:
-        return native, False
+    if vector == 'native' or (vector == 'auto' and n_envs >= NATIVE_FROM):
+        if (native := _native_vector(maker, n_envs)) is not None:
+            return native, False
+        if vector == 'native':
+            expected = 'expected auto, sync or async: Gymnasium has no vector for it with these options'
+            raise OptionError('vector', f'got native for {maker.name}, {expected}')
     return with_agent_rows(make_base_vector(maker, n_envs, vector))
 
 

@@ -43,8 +43,9 @@ class EnvironmentOptions(Options):
     env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value', metavar='KEY=VALUE')
     vector: str = choice(
         'auto',
-        'how environments run in parallel: in a loop, in processes, compiled into training, or by EnvPool',
-        choices=('auto', 'sync', 'async', 'compiled', 'envpool'),
+        "how environments run in parallel: in a loop, in processes, compiled into training, by Gymnasium's own vector, "
+        'or by EnvPool',
+        choices=('auto', 'sync', 'async', 'compiled', 'native', 'envpool'),
     )
     frame_stack: int | None = choice(
         None,
