@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import tables
 from benchmarks.jobs import Log
 from benchmarks.processes import Failed
-from benchmarks.speed.cases import BASELINE, PONG, PPO, SB3, XAGENTS, Run, find_cases
+from benchmarks.speed.cases import BASELINE, GYMNASIUM, PONG, PPO, SB3, Run, find_cases
 from benchmarks.speed.run import find_pythons, measure
 from benchmarks.workers.settings import Settings
 
@@ -32,11 +32,11 @@ class Pair:
     case: str
     settings: Settings
     asked: float | None = None
-    other: Run = XAGENTS
+    other: Run = GYMNASIUM
     most: int = 100
 
 
-OVERLAP = replace(XAGENTS, options={'overlap': True})
+OVERLAP = replace(GYMNASIUM, options={'overlap': True})
 SHARED = replace(PPO, shared_network=True)
 PAIRS = {
     'cartpole': Pair('PPO, CartPole-v1, 16 x 128', 'ppo-cartpole', PPO, 1.15),

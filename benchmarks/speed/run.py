@@ -45,7 +45,7 @@ def measure(case: Case, run: Run, settings: AnySettings, python: Path, options: 
     warmup, steps = case.quick if options.quick else (case.warmup, case.steps)
     job = {'task': case.task, 'settings': dataclasses.asdict(settings), 'warmup': warmup, 'steps': steps}
     job |= {'target': target, 'checkout': str(options.cleanrl.absolute()) if options.cleanrl else ''}
-    job |= {'options': run.options}
+    job |= {'options': run.options, 'gymnasium': run.gymnasium}
     # threads of NumPy, equal for all libraries; the workers set those of their own library
     threads = dict.fromkeys(THREADS, str(settings.threads)) if settings.threads and case.task != 'target' else {}
     output, seconds = launch(module(f'workers.{run.worker}', job, python), options.timeout, threads)

@@ -65,6 +65,11 @@ def crossq_update(actor: Sequence[int], critic: Sequence[int], batch_size: int, 
     return forward(actor, batch_size) + of_critics + soft_actor_update(actor, critic, batch_size) / policy_delay
 
 
+def ppo_update(networks: Sequence[Sequence[int]], batch_size: int, epochs: int) -> int:
+    """Return the operations of the gradient steps of PPO: each network forward and backward, for each epoch."""
+    return epochs * sum(forward(widths, batch_size) + backward(widths, batch_size) for widths in networks)
+
+
 def nature_cnn_flops(n_actions: int, side: int = 84, channels: int = 4) -> tuple[int, int]:
     """Return the operations of the Nature CNN for one image: forward, and forward with backward.
 
@@ -81,7 +86,7 @@ def nature_cnn_flops(n_actions: int, side: int = 84, channels: int = 4) -> tuple
 
 
 def update_flops(settings: AnySettings, n_inputs: int, n_actions: int) -> float:
-    """Return the operations of one update; for PPO on images, those of the gradient steps.
+    """Return the operations of one update; for PPO, those of the gradient steps.
 
     Args:
         settings: algorithm, batch size and widths of the networks.
@@ -89,7 +94,11 @@ def update_flops(settings: AnySettings, n_inputs: int, n_actions: int) -> float:
         n_actions: number of actions, or size of one.
     """
     if not isinstance(settings, OffPolicySettings):
-        return settings.epochs * settings.batch_size * nature_cnn_flops(n_actions)[1]
+        if settings.atari:
+            return settings.epochs * settings.batch_size * nature_cnn_flops(n_actions)[1]
+        heads = [n_actions + 1] if settings.shared_network else [n_actions, 1]
+        networks = [(n_inputs, *settings.units, units) for units in heads]
+        return ppo_update(networks, settings.batch_size, settings.epochs)
     actor = (n_inputs, *settings.units, n_actions)
     if settings.algorithm == 'dqn':
         return dqn_update(actor, settings.batch_size)
@@ -109,7 +118,12 @@ def update_flops(settings: AnySettings, n_inputs: int, n_actions: int) -> float:
 
 def peak_matters(settings: AnySettings) -> bool:
     """Return whether arithmetic limits a case, so that the share of the peak is useful."""
-    return settings.atari or (isinstance(settings, OffPolicySettings) and settings.algorithm != 'dqn')
+    return settings.algorithm == 'ppo' or (isinstance(settings, OffPolicySettings) and settings.algorithm != 'dqn')
+
+
+def peak_size(settings: AnySettings) -> int:
+    """Return the size of the matrices whose product is the peak."""
+    return 2048 if settings.atari or isinstance(settings, OffPolicySettings) else 1024
 
 
 def update_share(

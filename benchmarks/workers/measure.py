@@ -27,6 +27,7 @@ class Job:
     checkout: str = ''
     target: float = 250
     options: dict[str, Any] = field(default_factory=dict)
+    gymnasium: bool = False
 
     @classmethod
     def from_command_line(cls) -> Self:
@@ -73,11 +74,17 @@ def matmul_peak(multiply: Callable[[], Any], size: int, repeats: int = 16) -> fl
 
 
 def hold_to_one_core(settings: AnySettings) -> None:
-    """Limit this process and its children to one core, if the case and the system do so; call before other imports.
+    """Limit this process and its children to one core, if the case does so; call before other imports."""
+    if settings.one_core:
+        use_one_core()
+
+
+def use_one_core() -> None:
+    """Limit this process and its children to one core, if the system can do so; call before other imports.
 
     JAX and TensorFlow size their pools by the available cores, so that each of them also has one thread.
     """
-    if settings.one_core and hasattr(os, 'sched_setaffinity'):
+    if hasattr(os, 'sched_setaffinity'):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 

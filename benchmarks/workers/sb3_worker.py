@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any
 
-from benchmarks.workers.flops import peak_matters, update_share
+from benchmarks.workers.flops import peak_matters, peak_size, update_share
 from benchmarks.workers.measure import Clock, Job, check_updates, hold_to_one_core, matmul_peak, report
 from benchmarks.workers.settings import NOISY, AnySettings, OffPolicySettings, translate
 
@@ -174,8 +174,9 @@ def main() -> None:
     if peak_matters(job.settings):
         import torch
 
-        matrix = torch.rand(2048, 2048)
-        peak = matmul_peak(lambda: matrix @ matrix, 2048)
+        size = peak_size(job.settings)
+        matrix = torch.rand(size, size)
+        peak = matmul_peak(lambda: matrix @ matrix, size)
     measure_speed(job, model, peak)
 
 

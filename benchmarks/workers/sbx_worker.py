@@ -3,7 +3,7 @@
 from typing import Any
 
 from benchmarks.workers import sb3_worker
-from benchmarks.workers.flops import peak_matters
+from benchmarks.workers.flops import peak_matters, peak_size
 from benchmarks.workers.measure import Job, hold_to_one_core, matmul_peak
 from benchmarks.workers.settings import AnySettings, OffPolicySettings
 
@@ -63,10 +63,11 @@ def main() -> None:
     if peak_matters(job.settings) and not job.settings.atari:
         import jax
 
-        matrix = jax.random.uniform(jax.random.key(0), (2048, 2048))
+        size = peak_size(job.settings)
+        matrix = jax.random.uniform(jax.random.key(0), (size, size))
         # an argument, because the product of constants is computed at compile time
         product = jax.jit(lambda factor: factor @ factor)
-        peak = matmul_peak(lambda: product(matrix).block_until_ready(), 2048)
+        peak = matmul_peak(lambda: product(matrix).block_until_ready(), size)
     sb3_worker.measure_speed(job, model, peak, PACKAGES)
 
 

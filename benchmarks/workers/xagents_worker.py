@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from benchmarks.workers.flops import peak_matters, update_share
+from benchmarks.workers.flops import peak_matters, peak_size, update_share
 from benchmarks.workers.measure import Clock, Job, check_updates, hold_to_one_core, matmul_peak, report, resident_mb
 from benchmarks.workers.settings import NOISY, AnySettings, OffPolicySettings, Settings, translate
 
@@ -50,8 +50,25 @@ def arguments(settings: AnySettings) -> dict[str, Any]:
     return keywords
 
 
+def make_agent(job: Job) -> Any:
+    """Return the agent; with `job.gymnasium`, the environments are not compiled."""
+    import xagents
+
+    env: Any = job.settings.env
+    keywords = arguments(job.settings) | job.options
+    if job.gymnasium:
+        import gymnasium
+
+        if job.settings.atari or gymnasium.spec(env).vector_entry_point is None:
+            keywords['vector'] = 'sync'
+        else:
+            n_envs = keywords.pop('n_envs')
+            env = gymnasium.make_vec(env, num_envs=n_envs, vectorization_mode='vector_entry_point')
+    return xagents.make(job.settings.algorithm, env, **keywords)
+
+
 def check_threads(settings: AnySettings) -> None:
-    """Check that the default number of threads of xagents is that of the settings."""
+    """Check that the number of threads of xagents is that of the settings."""
     import tensorflow as tf
 
     chosen = tf.config.threading.get_intra_op_parallelism_threads()
@@ -82,12 +99,12 @@ def traces(agent: Any) -> dict[str, int]:
     return dict(counts.values())
 
 
-def matrix_peak(precision: str) -> float:
+def matrix_peak(precision: str, size: int) -> float:
     """Return the peak of matrix products in TensorFlow, in operations per second."""
     import tensorflow as tf
 
-    matrix = tf.cast(tf.random.uniform((2048, 2048)), precision)
-    return matmul_peak(lambda: (matrix @ matrix)[0, 0].numpy(), 2048)
+    matrix = tf.cast(tf.random.uniform((size, size)), precision)
+    return matmul_peak(lambda: (matrix @ matrix)[0, 0].numpy(), size)
 
 
 def measure_speed(job: Job, agent: Any) -> dict[str, Any]:
@@ -110,13 +127,14 @@ def measure_speed(job: Job, agent: Any) -> dict[str, Any]:
     check_updates(job.settings, last - first, updates)
     result: dict[str, Any] = {'steps': last - first, **took, 'parts': parts, 'traces': traces(agent)}
     if peak_matters(job.settings) and parts.get('learn'):
-        peak = matrix_peak('float32')
+        size = peak_size(job.settings)
+        peak = matrix_peak('float32', size)
         shapes = int(agent.input_shape[0]), int(agent.n_actions)
         result['peak_gflops'] = peak / 1e9
         seconds = parts['learn'] + parts.get('replay', 0.0)
         result['peak_share'] = update_share(job.settings, *shapes, job.settings.updates(last - first), seconds, peak)
         if job.settings.precision == 'bfloat16':
-            result['peak_gflops_bfloat16'] = matrix_peak('bfloat16') / 1e9
+            result['peak_gflops_bfloat16'] = matrix_peak('bfloat16', size) / 1e9
     return result
 
 
@@ -135,9 +153,11 @@ def main() -> None:
     """Run the job."""
     job = Job.from_command_line()
     hold_to_one_core(job.settings)
-    import xagents
+    if job.settings.threads > 1:
+        from xagents.system.threads import set_threads
 
-    agent = xagents.make(job.settings.algorithm, job.settings.env, **arguments(job.settings), **job.options)
+        set_threads(job.settings.threads)
+    agent = make_agent(job)
     check_threads(job.settings)
     measure = {'speed': measure_speed, 'memory': measure_memory}[job.task]
     report(measure(job, agent), PACKAGES)

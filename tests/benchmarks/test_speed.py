@@ -3,15 +3,20 @@
 import json
 from dataclasses import asdict, replace
 
+import gymnasium
+import numpy as np
 import pytest
 
+import xagents
 from benchmarks import tables
+from benchmarks.speed import functional_envs, summary
 from benchmarks.speed import run as speed
-from benchmarks.speed import summary
 from benchmarks.speed.cases import CLEANRL, CROSSQ, DDPG, DQN, PPO, PQN, SAC, SB3, SBX, TD3, TQC, TRPO, XAGENTS, Case
 from benchmarks.speed.tables import rates, render
 from benchmarks.workers import cleanrl_worker, sb3_worker, sbx_worker, xagents_worker
 from benchmarks.workers.flops import update_flops
+from benchmarks.workers.functional_worker import EnvJob, measure, valid_rows
+from benchmarks.workers.measure import Job
 from benchmarks.workers.settings import OffPolicySettings, from_fields
 from tests.benchmarks.common import MACHINE, cells, script
 
@@ -88,6 +93,21 @@ def test_the_operations_of_an_update_are_those_counted_by_hand():
     assert update_flops(replace(TQC, **tiny, n_quantiles=3), 1, 1) == quantiles
     # the critics get a batch of 2, and the actor makes one step in 4
     assert update_flops(replace(CROSSQ, **tiny, policy_delay=4), 1, 1) == 6 + 2 * (12 + 16) + actor_step / 4
+    # PPO: critic 1-1-1: 4 forward, 6 backward; both heads 1-1-3: 8 forward, 14 backward
+    ppo = replace(PPO, units=(1,), epochs=2, n_envs=1, n_steps=3)
+    assert update_flops(ppo, 1, 2) == 2 * 3 * (6 + 10 + 4 + 6)
+    assert update_flops(replace(ppo, shared_network=True), 1, 2) == 2 * 3 * (8 + 14)
+
+
+def test_gymnasiums_environments_are_its_native_vector_or_a_loop(monkeypatch):
+    monkeypatch.setattr(xagents, 'make', lambda algorithm, env, **keywords: (env, keywords))
+    env, keywords = xagents_worker.make_agent(Job('speed', PPO, options={'overlap': True}, gymnasium=True))
+    assert type(env) is type(gymnasium.make_vec('CartPole-v1', vectorization_mode='vector_entry_point'))
+    assert env.num_envs == 16 and keywords['overlap'] and not keywords.keys() & {'n_envs', 'vector'}
+    env, keywords = xagents_worker.make_agent(Job('speed', TD3, gymnasium=True))
+    assert (env, keywords['n_envs'], keywords['vector']) == ('Pendulum-v1', 1, 'sync')
+    env, keywords = xagents_worker.make_agent(Job('speed', PPO))
+    assert (env, keywords['n_envs']) == ('CartPole-v1', 16) and 'vector' not in keywords
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
@@ -107,11 +127,12 @@ def test_ratios_are_taken_within_each_repeat():
 def test_a_table_has_the_ratios_to_each_baseline():
     labels = {SB3.label: 100, SBX.label: 200, XAGENTS.label: 300}
     outcome = {label: {'results': [result(rate)], 'problem': None} for label, rate in labels.items()}
-    case = Case('sac', 'A case', 'speed', SAC, (SB3, SBX, XAGENTS), baselines=(SB3.label, SBX.label))
+    ours = replace(XAGENTS, promise=3, goal=4, second_promise=1.05)
+    case = Case('sac', 'A case', 'speed', SAC, (SB3, SBX, ours), baselines=(SB3.label, SBX.label))
     text = render(case, outcome, MACHINE, 'a command')
     heading = '|  | steps/s | times Stable-Baselines3 | in processor time | times SBX | in processor time | promised |'
     assert text.startswith(heading)
-    assert cells(text, 'xagents')[2:6] == ['3.00', '', '1.50', '']
+    assert cells(text, 'xagents')[2:7] == ['3.00', '', '1.50', '', '3, goal 4, 1.05 times SBX']
     assert cells(text, 'SBX')[2:6] == ['2.00', '', '', '']
     # the median of the ratios of each repeat, not the ratio of the medians
     row = summary.read_row('sac', 'A case', 'a CPU', text.replace('1.50', '1.60'))
@@ -151,3 +172,39 @@ def test_libraries_are_measured_in_turn_and_a_failure_stops_only_its_row(tmp_pat
     text = page.read_text()
     assert text.startswith('# Mine\n<!--') and text.endswith('-->\nbelow\n') and 'old' not in text
     assert '- SBX: exit code 1: the reason' in text and cells(text, 'xagents')[1].startswith('1 500')
+
+
+# ---------------------------------------------------------------------------------------------- functional environments
+
+
+def test_rows_that_only_reset_are_no_transitions():
+    ended = np.zeros((3, 2), bool)
+    ended[0, 0] = ended[2, 1] = True
+    assert valid_rows(ended) == 5
+    found = measure(EnvJob('', 2, 3, 1e-9, 'xagents'), lambda: ended, valid_rows)
+    assert found['steps'] % 5 == 0 and found['steps'] > 0 < found['seconds']
+
+
+def test_environments_are_compared_within_each_repeat(tmp_path):
+    rows = [
+        {
+            'repeat': repeat,
+            'job': EnvJob('CartPole-v1', 16, 128, 1.0, library)._asdict(),
+            'result': {**result(rate, seconds), 'versions': {library: '1.0'}},
+            'machine': MACHINE,
+        }
+        for repeat, seconds in enumerate((1.0, 2.0))
+        for library, rate in {'gymnasium': 100, 'gymnax': 400, 'xagents': 800}.items()
+    ]
+    text = functional_envs.render(rows)
+    ratios = ['8.00 (8.00 to 8.00)', '2.00 (2.00 to 2.00)']
+    assert cells(text, 'CartPole-v1') == [
+        'CartPole-v1',
+        '16',
+        '75 (50 to 100)',
+        '300 (200 to 400)',
+        '600 (400 to 800)',
+        *ratios,
+    ]
+    gymnax = script(tmp_path / 'gymnax', "print(json.dumps({'steps': job['n_envs'], 'seconds': 1.0, 'versions': {}}))")
+    assert functional_envs.main(['--quick', '--libraries', 'gymnax', '--python', gymnax]) == 0
