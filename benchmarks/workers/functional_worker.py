@@ -57,10 +57,10 @@ def xagents_rollout(job: EnvJob) -> Callable[[], Any]:
     from gymnasium import spaces
 
     from xagents.envs.env_factory import EnvFactory
-    from xagents.envs.functional.forms import functional_form
     from xagents.envs.functional.random import integers, uniform
     from xagents.envs.functional.stepping import NO_LIMIT, BatchState, advance
     from xagents.envs.functional.vector import FunctionalVectorEnv
+    from xagents.envs.functional_forms import functional_form
     from xagents.networks.programs import Program
     from xagents.system.threads import set_threads
 

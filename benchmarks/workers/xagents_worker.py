@@ -54,17 +54,13 @@ def make_agent(job: Job) -> Any:
     """Return the agent; with `job.gymnasium`, the environments are not compiled."""
     import xagents
 
-    env: Any = job.settings.env
     keywords = arguments(job.settings) | job.options
     if job.gymnasium:
         import gymnasium
 
-        if job.settings.atari or gymnasium.spec(env).vector_entry_point is None:
-            keywords['vector'] = 'sync'
-        else:
-            n_envs = keywords.pop('n_envs')
-            env = gymnasium.make_vec(env, num_envs=n_envs, vectorization_mode='vector_entry_point')
-    return xagents.make(job.settings.algorithm, env, **keywords)
+        native = not job.settings.atari and gymnasium.spec(job.settings.env).vector_entry_point is not None
+        keywords['vector'] = 'native' if native else 'sync'
+    return xagents.make(job.settings.algorithm, job.settings.env, **keywords)
 
 
 def check_threads(settings: AnySettings) -> None:
