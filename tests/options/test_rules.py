@@ -121,6 +121,7 @@ OF_GROUPS = [
 ]
 FILE = {'model': 'own.cfg'}
 OF_SETTINGS = [
+    ('ppo', {'vector': 'compiled', 'explorers': 2}, 'vector: got compiled with --explorers, expected auto or sync'),
     ('ppo', {'env_kwargs': {'render_mode': 'human'}}, 'env_kwargs: got render_mode, expected --render or --video-dir'),
     ('bare', {'net': [8]}, 'net: got [8], but bare has no network'),
     ('ppo', {'net': [8], **FILE}, 'net: got [8] with --model own.cfg, expected one of the two'),

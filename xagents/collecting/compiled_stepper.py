@@ -60,7 +60,9 @@ class CompiledEnvStepper(LocalEnvStepper):
         memory = (own[MEMORY],) if MEMORY in own else ()
         given = (memory, policy.published_weights.weights, _scaling(request.statistics, self.envs), noise)
         program = self._program(policy, n_steps)
-        results = list(map(np.asarray, program(vector.batch, vector.params, *given, dict(request.schedule))))
+        results = list(
+            map(np.asarray, program(vector.batch, (vector.params, vector.limit), *given, dict(request.schedule)))
+        )
         n_leaves = len(results) - len(rollout)
         vector.batch = vector.pack([np.array(x) for x in results[:n_leaves]])
         for name, column in zip(_names(policy), results[n_leaves:], strict=True):
@@ -86,8 +88,8 @@ class CompiledEnvStepper(LocalEnvStepper):
         key = type(policy), policy.warming_up, n_steps
         if key not in self._programs:
 
-            def run(batch: BatchState, params: Any, *given: Any) -> tuple[tf.Tensor, ...]:
-                return self._run(policy, n_steps, batch, params, *given)
+            def run(batch: BatchState, constants: Any, *given: Any) -> tuple[tf.Tensor, ...]:
+                return self._run(policy, n_steps, batch, constants, *given)
 
             self._programs[key] = Program(run, jit=True)
         return self._programs[key]
@@ -97,7 +99,7 @@ class CompiledEnvStepper(LocalEnvStepper):
         policy: Policy,
         n_steps: int,
         batch: BatchState,
-        params: Any,
+        constants: tuple[Any, tf.Tensor],
         memory: tuple[tf.Tensor, ...],
         weights: tf.Tensor,
         scaling: tuple[tf.Tensor, ...],
@@ -116,7 +118,7 @@ class CompiledEnvStepper(LocalEnvStepper):
             row = noise[0][t // policy.noise_repeat] if noise else None
             seen = _scaled(observations, *scaling)
             chosen = acting(seen, row, valid=valid, **({MEMORY: memory[0]} if memory else {}), **schedule)
-            following, step = advance(vector.functional, batch, self._decode(chosen['actions']), params, vector.limit)
+            following, step = advance(vector.functional, batch, self._decode(chosen['actions']), *constants)
             after = (chosen[MEMORY] * tf.cast(valid, tf.float32)[:, None],) if memory else ()
             columns = [tf.cast(chosen[name], dtype) for name, (_, dtype) in policy.columns.items()]
             return [*_row(observations, memory), *columns, *step, valid], following, after

@@ -9,7 +9,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from xagents.networks.layers import BatchRenorm, ImageBytes, MaskIllegal, NoisyDense, Part, VectorBytes, noise_units
+from xagents.networks.layers import (
+    BatchRenorm,
+    HeadDense,
+    ImageBytes,
+    MaskIllegal,
+    NoisyDense,
+    Part,
+    VectorBytes,
+    noise_units,
+)
 from xagents.networks.models import LogProbabilities, LogStd, as_model
 from xagents.networks.plan import ACTIVATIONS, JOINING_KINDS, NORM_WEIGHTS, STATES, Kind, LayerCall, NetworkPlan
 from xagents.networks.recurrent import GRU, LSTM
@@ -19,6 +28,7 @@ from xagents.networks.value_distributions import ActionValues
 
 _KINDS: dict[type, Kind] = {
     keras.layers.Dense: 'dense',
+    HeadDense: 'dense',
     keras.layers.Conv2D: 'convolution',
     keras.layers.Activation: 'activation',
     keras.layers.Flatten: 'flatten',

@@ -21,7 +21,16 @@ from xagents.networks.description import (
     NetworkDescription,
     value_error,
 )
-from xagents.networks.layers import LAYER_EPSILON, BatchRenorm, ImageBytes, NoisyDense, Part, VectorBytes
+from xagents.networks.layers import (
+    LAYER_EPSILON,
+    NARROW,
+    BatchRenorm,
+    HeadDense,
+    ImageBytes,
+    NoisyDense,
+    Part,
+    VectorBytes,
+)
 from xagents.networks.numpy_inference import TINY
 from xagents.networks.recurrent import RECURRENT
 from xagents.networks.registry import is_functional
@@ -220,7 +229,7 @@ class ModelReader:
         if noise_at is not None:
             return NoisyDense(shape[-1], noise_at, **options)
         if layer.kind == 'dense':
-            return keras.layers.Dense(shape[-1], **options)
+            return (HeadDense if shape[-1] <= NARROW else keras.layers.Dense)(shape[-1], **options)
         return keras.layers.Conv2D(layer.filters, layer.size, layer.stride, data_format='channels_last', **options)
 
     def _seeds(self, index: int) -> list[int | None]:

@@ -65,7 +65,7 @@ class MakeKeywords(RunKeywords, total=False):
     max_frame: bool
     max_episode_steps: int | None
     env_kwargs: Mapping[str, Any] | None
-    vector: Literal['auto', 'sync', 'async', 'envpool']
+    vector: Literal['auto', 'sync', 'async', 'compiled', 'native', 'envpool']
     frame_stack: int | None
     frame_skip: int | None
     grey: bool
@@ -226,7 +226,7 @@ class TuneKeywords(TypedDict, total=False):
     max_frame: bool | Sequence[bool]
     max_episode_steps: int | None
     env_kwargs: Mapping[str, Any] | None
-    vector: Literal['auto', 'sync', 'async', 'envpool'] | Sequence[str]
+    vector: Literal['auto', 'sync', 'async', 'compiled', 'native', 'envpool'] | Sequence[str]
     frame_stack: int | Sequence[int] | None
     frame_skip: int | None
     grey: bool

@@ -53,7 +53,7 @@ def first_state(env: FunctionalEnv, n: int, rng: tf.Tensor, params: Params) -> B
 
 
 def advance(
-    env: FunctionalEnv, batch: BatchState, actions: tf.Tensor, params: Params, limit: int
+    env: FunctionalEnv, batch: BatchState, actions: tf.Tensor, params: Params, limit: tf.Tensor
 ) -> tuple[BatchState, BatchStep]:
     """Take one step in each environment, or start an episode if the last one has ended.
 
@@ -62,7 +62,7 @@ def advance(
         batch: the present state.
         actions: environment actions [N, …].
         params: the parameters.
-        limit: steps after which an episode is truncated.
+        limit: steps after which an episode is truncated, int32.
     """
     ended, n = batch.ended, batch.ended.shape[0]
     after = env.transition(batch.env, actions, batch.rng, params)

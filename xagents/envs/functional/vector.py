@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ class FunctionalVectorEnv(VectorEnv):
 
     Attributes:
         functional: the functions.
-        limit: steps after which an episode is truncated.
+        limit: steps after which an episode is truncated, int32.
         params: the present values of the parameters, float32 arrays by name.
         batch: the present state as arrays; None before the first reset.
 
@@ -32,7 +33,7 @@ class FunctionalVectorEnv(VectorEnv):
     render_mode = None
 
     def __init__(self, functional: FunctionalEnv, n_envs: int, limit: int | None) -> None:
-        self.functional, self.num_envs, self.limit = functional, n_envs, limit or NO_LIMIT
+        self.functional, self.num_envs, self.limit = functional, n_envs, np.int32(limit or NO_LIMIT)
         modes = ['rgb_array'] if functional.can_render else []
         self.metadata = {'render_modes': modes, **functional.metadata, 'autoreset_mode': AutoresetMode.NEXT_STEP}
         self.single_observation_space, self.single_action_space = functional.observation_space, functional.action_space
@@ -40,17 +41,21 @@ class FunctionalVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, n_envs)
         self.params = dict(functional.params)
         self.batch: BatchState | None = None
-        self._structure: Any = None
         self._first, self._next = Program(self._first_state, jit=True), Program(self._next_state, jit=True)
 
     def _first_state(self, rng: tf.Tensor, params: Any) -> tuple[tf.Tensor, ...]:
-        batch = first_state(self.functional, self.num_envs, rng, params)
-        self._structure = tf.nest.map_structure(lambda x: 0, batch)
-        return tuple(tf.nest.flatten(batch))
+        return tuple(tf.nest.flatten(first_state(self.functional, self.num_envs, rng, params)))
 
-    def _next_state(self, batch: BatchState, actions: Any, params: Any) -> tuple[tf.Tensor, ...]:
-        following, step = advance(self.functional, batch, actions, params, self.limit)
+    def _next_state(self, batch: BatchState, actions: Any, params: Any, limit: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        following, step = advance(self.functional, batch, actions, params, limit)
         return (*tf.nest.flatten(following), *step)
+
+    @functools.cached_property
+    def _structure(self) -> BatchState:
+        """A state without its tensors."""
+        with tf.Graph().as_default():  # nothing is computed
+            state = first_state(self.functional, self.num_envs, tf.zeros(2, tf.int32), self.params)
+            return tf.nest.map_structure(lambda x: 0, state)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments.
@@ -75,7 +80,7 @@ class FunctionalVectorEnv(VectorEnv):
         """
         if self.batch is None:
             raise ValueError('got a step before the first reset, expected a reset')
-        results = list(map(np.asarray, self._next(self.batch, actions, self.params)))
+        results = list(map(np.asarray, self._next(self.batch, actions, self.params, self.limit)))
         n = len(BatchStep._fields)
         self.batch = self.pack(results[:-n])
         rewards, terminated, truncated = results[-n:]
@@ -103,13 +108,10 @@ class FunctionalVectorEnv(VectorEnv):
         """Restore a result of `get_state` of environments of the same kind.
 
         Raises:
-            ValueError: if the arrays have other shapes.
+            ValueError: if their number is another one.
         """
-        if state['leaves'] is not None and self._structure is None:
-            self.reset(seed=0)
-        present = tf.nest.flatten(self.batch)
         leaves = state['leaves']
-        if leaves is not None and [np.shape(x) for x in leaves] != [np.shape(x) for x in present]:
-            raise ValueError('snapshot: got arrays of other shapes than those of the environment')
+        if leaves is not None and len(leaves) != len(tf.nest.flatten(self._structure)):
+            raise ValueError('snapshot: got the state of another environment')
         self.params = self.functional.checked_params(state['params'])
         self.batch = None if leaves is None else self.pack(leaves)
