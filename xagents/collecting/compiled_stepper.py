@@ -76,11 +76,12 @@ class CompiledEnvStepper(LocalEnvStepper):
     def _count(self, rollout: Rollout, stats: CollectStats, start: float) -> None:
         """Count steps, seconds and episodes; the time of an episode's end is that of its share of the rollout."""
         seconds, n_steps = time.perf_counter() - start, len(rollout['valid'])
-        counts = np.cumsum(np.count_nonzero(rollout['valid'], axis=1)) + stats.steps
-        for row, episode in self.envs.pop_rollout_episodes():
-            episode.step, episode.time = int(counts[row]), seconds * (row + 1) / n_steps
-            stats.episodes.append(episode)
-        stats.steps, stats.row = int(counts[-1]), n_steps - 1
+        if episodes := self.envs.pop_rollout_episodes():
+            counts = np.cumsum(np.count_nonzero(rollout['valid'], axis=1)) + stats.steps
+            for row, episode in episodes:
+                episode.step, episode.time = int(counts[row]), seconds * (row + 1) / n_steps
+                stats.episodes.append(episode)
+        stats.steps, stats.row = stats.steps + int(np.count_nonzero(rollout['valid'])), n_steps - 1
         stats.seconds['env'] += seconds
 
     def _program(self, policy: Policy, n_steps: int) -> Program:

@@ -395,6 +395,11 @@ class Envs(Copyable):
             for t, actions in enumerate(rollout['actions']):
                 after = rollout['observations'][t + 1]
                 self.recorder.step(decode(actions), after, rewards[t], ends[0][t], ends[1][t], valid[t])
+        self.valid[:] = ~ended[-1]
+        if not ended.any():
+            self._totals += rewards.sum(0, np.float64)
+            self._lengths += np.count_nonzero(valid, 0)
+            return
         totals = np.cumsum(rewards, 0, np.float64) + self._totals
         lengths = np.cumsum(valid, 0) + self._lengths
         before = np.zeros(self.n_envs, np.float64), np.zeros(self.n_envs, np.int64)
@@ -403,7 +408,6 @@ class Envs(Copyable):
             before[0][i], before[1][i] = totals[t, i], lengths[t, i]
             self._rollout_episodes.append((t, EpisodeEnd(total, length, i, None)))
         self._totals[:], self._lengths[:] = totals[-1] - before[0], lengths[-1] - before[1]
-        self.valid[:] = ~ended[-1]
 
     def pop_rollout_episodes(self) -> list[tuple[int, EpisodeEnd]]:
         """Return the episodes of the last rollout of `observe_rollout`, each with the row of its end."""
