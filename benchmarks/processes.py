@@ -55,8 +55,12 @@ def launch(command: Sequence[str], timeout: float, variables: Mapping[str, str] 
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of this process with the repository on Python's path, and some more."""
-    return {**os.environ, 'PYTHONPATH': str(REPOSITORY), **variables}
+    """Return the environment variables of this process with the repository on Python's path, and some more.
+
+    Python may write bytecode, as on the machine of a user. Without it, each start compiles the modules of TensorFlow.
+    """
+    own = {name: value for name, value in os.environ.items() if name != 'PYTHONDONTWRITEBYTECODE'}
+    return {**own, 'PYTHONPATH': str(REPOSITORY), **variables}
 
 
 def module(name: str, job: Any, python: Path | str = sys.executable) -> list[str]:
