@@ -69,13 +69,14 @@ class FunctionalEnv:
                     f'expected one of {", ".join(known)}{did_you_mean(name, known)}' if known else 'expected none'
                 )
                 raise TypeError(f"{type(self).__name__} got an unexpected keyword argument '{name}', {expected}")
-            shape = np.shape(self.default_params[name])
+            default = self.default_params[name]
+            shape = np.shape(default)
+            expected = f'an array of shape {shape}, such as {_example(default)}' if shape else 'a number'
             try:
                 checked[name] = np.asarray(value, np.float32)
             except (TypeError, ValueError):
-                raise ValueError(f'{name}: got {value!r}, expected a number') from None
+                raise ValueError(f'{name}: got {value!r}, expected {expected}') from None
             if checked[name].shape != shape:
-                expected = f'an array of shape {shape}' if shape else 'a number'
                 raise ValueError(f'{name}: got an array of shape {checked[name].shape}, expected {expected}')
         return checked
 
@@ -107,6 +108,12 @@ class FunctionalEnv:
     def can_render(self) -> bool:
         """Whether the class has a method `render` of its own."""
         return type(self).render is not FunctionalEnv.render
+
+
+def _example(value: Any) -> str:
+    """Return an array as it is typed on the command line, shortened."""
+    text = str(np.asarray(value).tolist()).replace(' ', '')
+    return text if len(text) < 40 else f'{text[:36]}…]'
 
 
 def is_functional_class(source: Any) -> bool:
