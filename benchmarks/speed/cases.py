@@ -163,17 +163,17 @@ CASES = (
     ),
     *(
         speed(
-            f'compiled-ppo-{name}', f'PPO, {env}, 16 environments x 128 steps, compiled environments',
+            name, f'PPO, {env}, 16 environments x 128 steps, compiled environments',
             replace(PPO, env=env), (SB3, SBX, replace(XAGENTS, promise=promise, goal=goal)),
             40_960, 204_800, 4_096, 8_192, note=SHARE_NOTE,
         )
         for name, env, promise, goal in (
-            ('cartpole', 'CartPole-v1', 10, 15), ('acrobot', 'Acrobot-v1', 12, 20), ('pendulum', 'Pendulum-v1', 12, 20),
-            ('mountaincar', 'MountainCar-v0', 12, 20),
+            ('ppo-compiled', 'CartPole-v1', 10, 15), ('ppo-compiled-acrobot', 'Acrobot-v1', 12, 20),
+            ('ppo-compiled-pendulum', 'Pendulum-v1', 12, 20), ('ppo-compiled-mountaincar', 'MountainCar-v0', 12, 20),
         )
     ),
     speed(
-        'compiled-ppo-256',
+        'ppo-compiled-256',
         'PPO, CartPole-v1, 256 environments x 128 steps, compiled environments, both cores, compared with 16 x 128',
         PPO,
         (
@@ -185,11 +185,11 @@ CASES = (
         65_536, 524_288, 32_768, 32_768, note=BOTH_CORES_NOTE,
     ),
     speed(
-        'compiled-a2c-cartpole', 'A2C, CartPole-v1, 16 environments x 5 steps, compiled environments', A2C,
+        'a2c-cartpole-compiled', 'A2C, CartPole-v1, 16 environments x 5 steps, compiled environments', A2C,
         (SB3, replace(XAGENTS, promise=8, goal=12), SHARED), 16_000, 160_000, 800, 1_600,
     ),
     speed(
-        'compiled-trpo-cartpole', 'TRPO, CartPole-v1, 16 environments x 128 steps, compiled environments', TRPO,
+        'trpo-cartpole-compiled', 'TRPO, CartPole-v1, 16 environments x 128 steps, compiled environments', TRPO,
         (SB3, replace(XAGENTS, promise=9, goal=12)), 40_960, 204_800, 4_096, 8_192,
     ),
     speed(
