@@ -1,5 +1,7 @@
 """Environments as functions: equal to Gymnasium's, compiled or not; resets, parameters, adapters and messages."""
 
+import functools
+
 import gymnasium
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from xagents.collecting.random_streams import RandomStreams
 from xagents.envs.functional import classic_control, register
 from xagents.envs.functional.adapter import FunctionalAdapter
 from xagents.envs.functional.vector import FunctionalVectorEnv
+from xagents.networks.program_cache import share_programs
 from xagents.options.errors import OptionError
 
 TRANSITIONS = 100_000
@@ -185,6 +188,26 @@ def test_seeds_give_equal_and_different_episodes():
     np.testing.assert_array_equal(results[0], results[1])
     assert not np.isclose(results[0], results[2]).any(-1).any()
     assert len(np.unique(results[0].reshape(-1, 2), axis=0)) == 80
+
+
+def test_agents_that_differ_in_numbers_share_programs_without_confusion():
+    rewards = {}
+    for n_envs, limit in ((6, 9), (8, 9), (6, 5)):
+        keywords = {
+            'n_envs': n_envs,
+            'max_episode_steps': limit,
+            'env': 'Pendulum-v1',
+            'vector': 'compiled',
+            'net': [4],
+        }
+        with share_programs(
+            lambda keywords=keywords: xagents.make('ppo', n_steps=12, seed=1, **keywords), keywords
+        ) as agent:
+            batch = agent.collect({'learning_rate': 1e-3, 'clip_norm': 0.1})
+            assert batch['rewards'].shape == (12, n_envs)
+            assert np.flatnonzero(batch['truncated'][:, 0]).tolist() == list(range(limit - 1, 12, limit + 1))
+            rewards[n_envs, limit] = np.array(batch['rewards'])
+    np.testing.assert_array_equal(rewards[6, 9][:5], rewards[6, 5][:5])
 
 
 def test_parameters_change_without_compiling():

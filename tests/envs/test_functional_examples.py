@@ -118,8 +118,7 @@ def test_sticky_actions_of_breakout_repeat_the_last_action(breakout):
 
 
 def test_breakout_draws_its_cells(breakout):
-    breakout.register('FunctionalBreakout-v0')
-    with xagents.create_envs('FunctionalBreakout-v0', render_mode='rgb_array') as envs:
+    with xagents.create_envs(breakout, render_mode='rgb_array') as envs:
         envs.reset(0)
         (frame,) = envs.render()
     assert (frame.shape, frame.dtype) == ((160, 160, 3), np.uint8)

@@ -43,8 +43,9 @@ class FunctionalVectorEnv(VectorEnv):
         self.batch: BatchState | None = None
         self._first, self._next = Program(self._first_state, jit=True), Program(self._next_state, jit=True)
 
-    def _first_state(self, rng: tf.Tensor, params: Any) -> tuple[tf.Tensor, ...]:
-        return tuple(tf.nest.flatten(first_state(self.functional, self.num_envs, rng, params)))
+    def _first_state(self, rows: tf.Tensor, rng: tf.Tensor, params: Any) -> tuple[tf.Tensor, ...]:
+        # N is the shape of an argument, because agents that differ in numbers share programs of equal arguments
+        return tuple(tf.nest.flatten(first_state(self.functional, rows.shape[0], rng, params)))
 
     def _next_state(self, batch: BatchState, actions: Any, params: Any, limit: tf.Tensor) -> tuple[tf.Tensor, ...]:
         following, step = advance(self.functional, batch, actions, params, limit)
@@ -69,7 +70,7 @@ class FunctionalVectorEnv(VectorEnv):
             rng = np.array([entropy.generate_state(1)[0] >> 1, 0], np.int32)
         else:
             rng = self.batch.rng
-        self.batch = self.pack(list(map(np.asarray, self._first(rng, self.params))))
+        self.batch = self.pack(list(map(np.asarray, self._first(np.zeros(self.num_envs, np.int32), rng, self.params))))
         return self.batch.observation, {}
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
