@@ -1,7 +1,5 @@
 """Environments as functions: equal to Gymnasium's, compiled or not; resets, parameters, adapters and messages."""
 
-import functools
-
 import gymnasium
 import numpy as np
 import pytest
