@@ -1,5 +1,7 @@
 """Environments as functions: equal to Gymnasium's, compiled or not; resets, parameters, adapters and messages."""
 
+import concurrent.futures
+
 import gymnasium
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from xagents.collecting.random_streams import RandomStreams
 from xagents.envs.functional import classic_control, register
 from xagents.envs.functional.adapter import FunctionalAdapter
 from xagents.envs.functional.vector import FunctionalVectorEnv
+from xagents.envs.interface import Envs
 from xagents.networks.program_cache import share_programs
 from xagents.options.errors import OptionError
 
@@ -419,3 +422,99 @@ def test_a_collector_reads_its_own_state_back():
     assert isinstance(
         Collector.of_policy(envs, agent.acting_policy, agent.statistics, RandomStreams(1)).stepper, CompiledEnvStepper
     )
+
+
+class Broken(Target):
+    """An environment whose functions return what `wrong` says."""
+
+    def __init__(self, wrong='', **params):
+        super().__init__(**params)
+        self.wrong = wrong
+
+    def initial(self, rng, n, params):
+        return [1.0] * n if self.wrong == 'list' else super().initial(rng, n, params)
+
+    def transition(self, state, action, rng, params):
+        after = super().transition(state, action, rng, params)
+        return {'structure': (after, after), 'columns': after[:, :1], 'double': tf.cast(after, tf.float64)}.get(
+            self.wrong, after
+        )
+
+    def observation(self, state, params):
+        seen = super().observation(state, params)
+        return tf.where(state == 0.0, 0.0, seen)[:, :1] if self.wrong == 'one' else seen
+
+    def reward(self, state, action, next_state, params):
+        reward = super().reward(state, action, next_state, params)
+        return {'mean': tf.reduce_mean(reward), 'column': reward[:, None]}.get(self.wrong, reward)
+
+    def terminal(self, state, params):
+        end = super().terminal(state, params)
+        return {'all': tf.reduce_any(end), 'float': tf.cast(end, tf.float32)}.get(self.wrong, end)
+
+
+@pytest.mark.parametrize(
+    ('wrong', 'message'),
+    [
+        ('list', 'Broken.initial returned a float, expected a tensor of shape [6]'),
+        ('structure', 'Broken.transition returned another structure than Broken.initial'),
+        ('columns', 'Broken.transition returned float32 [6, 1], expected float32 [6, 2]'),
+        ('double', 'Broken.transition returned float64 [6, 2], expected float32 [6, 2]'),
+        ('one', 'Broken.observation returned float32 [6, 1], expected [6, 2]'),
+        ('mean', 'Broken.reward returned float32 [], expected float32 or float64 [6]'),
+        ('column', 'Broken.reward returned float32 [6, 1], expected float32 or float64 [6]'),
+        ('all', 'Broken.terminal returned bool [], expected bool [6]'),
+        ('float', 'Broken.terminal returned float32 [6], expected bool [6]'),
+    ],
+)
+def test_functions_that_return_something_else_are_named(wrong, message):
+    envs = Envs(FunctionalVectorEnv(Broken(wrong), 6, 7), id='broken')
+    with pytest.raises(OptionError) as error:
+        envs.reset(seed=1)
+    assert message in str(error.value)
+
+
+def test_wrong_limits_spaces_and_parameters_are_refused():
+    for attribute, value in (('max_episode_steps', -5), ('max_episode_steps', 2.5), ('action_space', None)):
+        wrong = type('Wrong', (Target,), {attribute: value})
+        for vector in ('compiled', 'sync'):
+            with pytest.raises(OptionError, match=f'Wrong.* {attribute}|Wrong.{attribute}'):
+                xagents.create_envs(wrong, 6, vector=vector)
+    for vector in ('compiled', 'sync'):
+        with pytest.raises(OptionError, match='env_kwargs: noise: got nan, expected finite numbers'):
+            xagents.create_envs(Target, 6, vector=vector, env_kwargs={'noise': float('nan')})
+    with pytest.raises(OptionError, match="env_kwargs: g: got 'abc', expected a number"):
+        xagents.create_envs('Pendulum-v1', 6, env_kwargs={'g': 'abc'})
+    with pytest.raises(OptionError, match=r'video_dir: .*draws no pictures'):
+        xagents.create_envs(Mixed, 1, render_mode='rgb_array')
+
+
+@pytest.mark.parametrize('env', [TwoLegal, Target])
+def test_data_sets_of_compiled_environments_contain_raw_observations(env):
+    pytest.importorskip('minari')
+    name = f'compiled-{env.__name__.lower()}-v0'
+    options = {'n_envs': 6, 'vector': 'compiled', 'n_steps': 8, 'net': [4], 'seed': 1, 'quiet': True}
+    xagents.make('ppo', env, **options).fit(max_steps=400, final_episodes=0, record_dataset=name)
+    space = env.observation_space
+    dataset = xagents.open_dataset(name)
+    assert dataset.episodes > 10
+    for episode in dataset:
+        assert len(episode.rewards) <= env.max_episode_steps
+        observations = episode.observations
+        first = {key: x[0] for key, x in observations.items()} if isinstance(observations, dict) else observations[0]
+        assert space.contains(first)
+
+
+def test_adapters_in_threads_do_not_disturb_each_other():
+    def play(goal):
+        env = FunctionalAdapter(Target(noise=0.0, goal=[goal, 0.0]))
+        observation, _ = env.reset(seed=1)
+        start = observation[0] + goal
+        for _ in range(30):
+            observation, *_ = env.step(np.zeros(2, np.float32))
+            if not np.isclose(observation[0], start - goal, atol=1e-5):
+                return False
+        return True
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(play, [0.0, 5.0, -3.0]))

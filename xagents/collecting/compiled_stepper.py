@@ -51,7 +51,9 @@ class CompiledEnvStepper(LocalEnvStepper):
         """See `EnvStepper`."""
         (rollout,), (request,), vector = rollouts, requests, self.vector
         policy = request.policy
-        if not (policy.is_pure and isinstance(policy.network, KerasNetwork) and can_encode(self.envs.encoder)):
+        encoder, records = self.envs.encoder, self.envs.recorder is not None
+        supported = can_encode(encoder) and (encoder.identity or not records)  # a recorder receives raw observations
+        if not (supported and policy.is_pure and isinstance(policy.network, KerasNetwork)):
             return super().fill(rollouts, requests, stats)
         assert self.row_states is not None and vector.batch is not None
         own, self.row_states = policy.start(self.row_states[0]), None  # None: after an error, they must be reset

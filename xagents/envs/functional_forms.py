@@ -8,7 +8,7 @@ from xagents.envs.functional.adapter import FunctionalMaker
 from xagents.envs.functional.interface import FunctionalEnv, is_functional_class
 from xagents.envs.maker import EnvMaker
 from xagents.envs.observations.images import ImageOptions
-from xagents.options.errors import one_line
+from xagents.options.errors import OptionError, one_line
 
 # classes of Gymnasium, and those of `classic_control` with equal dynamics
 GYMNASIUM_FORMS = {
@@ -66,8 +66,11 @@ def functional_form(maker: EnvMaker) -> FunctionalForm | str:
             return f'has no functions for the argument {unknown[0]}'
     try:
         functional = form(**kwargs)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
+        raise OptionError('env_kwargs', one_line(error)) from error
+    except TypeError as error:
         maker.refuse(error)
+    functional.check_declarations()
     return FunctionalForm(functional, limit or functional.max_episode_steps)
 
 

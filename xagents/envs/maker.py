@@ -152,7 +152,11 @@ class EnvMaker:
             if self.render_mode is not None and draws:
                 kwargs['render_mode'] = self.render_mode
             made = self.source(**kwargs)
+            if isinstance(made, FunctionalEnv):
+                made.check_declarations()
             limit = limit or (made.max_episode_steps if isinstance(made, FunctionalEnv) else None)
+            if isinstance(made, FunctionalEnv) and self.render_mode is not None and not made.can_render:
+                raise OptionError('video_dir', f'{self.name} draws no pictures, expected a class with a method render')
             env = FunctionalAdapter(made, self.render_mode) if isinstance(made, FunctionalEnv) else made
         except Exception as error:
             self.refuse(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import weakref
 from typing import Any
 
@@ -36,32 +37,36 @@ class FunctionalAdapter(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         super().reset(seed=seed)
-        vector = self._vector()
-        observations, _ = vector.reset(seed=int(self.np_random.integers(2**31)))
-        self.state = vector.get_state()
+        with _LOCK:
+            vector = self._vector()
+            observations, _ = vector.reset(seed=int(self.np_random.integers(2**31)))
+            self.state = vector.get_state()
         return _first(observations), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step."""
-        vector = self._vector()
-        observations, rewards, terminated, _, _ = vector.step(_batch(action))
-        # also after the end of an episode, a step is a step: the wrappers of Gymnasium ask for a reset
-        vector.batch = vector.batch._replace(ended=np.zeros(1, bool))
-        self.state = vector.get_state()
+        with _LOCK:
+            vector = self._vector()
+            observations, rewards, terminated, _, _ = vector.step(_batch(action))
+            # also after the end of an episode, a step is a step: the wrappers of Gymnasium ask for a reset
+            vector.batch = vector.batch._replace(ended=np.zeros(1, bool))
+            self.state = vector.get_state()
         return _first(observations), float(rewards[0]), bool(terminated[0]), False, {}
 
     def set_params(self, **params: Any) -> None:
         """Change parameters from the next step on; see `FunctionalVectorEnv.set_params`."""
-        vector = self._vector()
-        vector.set_params(**params)
-        self.state = vector.get_state()
+        with _LOCK:
+            vector = self._vector()
+            vector.set_params(**params)
+            self.state = vector.get_state()
 
     def render(self) -> Any:
         """Return a frame, uint8 [H, W, 3], if the render mode is 'rgb_array'."""
         if self.render_mode is None:
             return None
-        vector = self._vector()
-        return self.functional.render(_first(vector.batch.env), vector.params)
+        with _LOCK:
+            vector = self._vector()
+            return self.functional.render(_first(vector.batch.env), vector.params)
 
     def _vector(self) -> Any:
         """Return a vector of one environment in the present state, without time limit."""
@@ -70,21 +75,25 @@ class FunctionalAdapter(gymnasium.Env):
         return vector
 
 
-# Programs are no part of the state of an environment, which a checkpoint copies.
-_VECTORS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+# Programs are no part of the state of an environment, which a checkpoint copies. The lock serialises their use.
+_VECTORS: dict[Any, Any] = {}
+_LOCK = threading.RLock()
 
 
 def _vector_of(functional: FunctionalEnv) -> Any:
     """Return the vector that executes the functions; it loads TensorFlow.
 
-    All environments of a class share one, because parameters are arguments of its programs; those with attributes of
-    their own do not.
+    Environments of a class with equal attributes share one, because parameters are arguments of its programs.
     """
-    key = type(functional) if {*vars(functional)} == {'params'} else functional
+    own = {name: value for name, value in vars(functional).items() if name != 'params'}
+    simple = all(isinstance(value, int | float | str | None) for value in own.values())
+    key = (type(functional), *sorted(own.items())) if simple else id(functional)
     if key not in _VECTORS:
         from xagents.envs.functional.vector import FunctionalVectorEnv
 
         _VECTORS[key] = FunctionalVectorEnv(functional, 1, None)
+        if not simple:
+            weakref.finalize(functional, _VECTORS.pop, key, None)
     return _VECTORS[key]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from xagents.options.errors import did_you_mean
+from xagents.options.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -43,6 +43,7 @@ class FunctionalEnv:
 
     Raises:
         TypeError: for a parameter that does not exist.
+        ValueError: for a parameter that is no finite number.
     """
 
     observation_space: spaces.Space
@@ -53,6 +54,21 @@ class FunctionalEnv:
 
     def __init__(self, **params: Any) -> None:
         self.params = self.checked_params({**self.default_params, **params})
+
+    def check_declarations(self) -> None:
+        """Check the spaces and the time limit of the class.
+
+        Raises:
+            OptionError: for a space that is missing, or a limit that is no positive whole number.
+        """
+        name = type(self).__name__
+        for space in ('observation_space', 'action_space'):
+            if not isinstance(getattr(self, space, None), spaces.Space):
+                raise OptionError('env', f'{name} has no {space}, expected a space of gymnasium.spaces')
+        limit = self.max_episode_steps
+        if limit is not None and (type(limit) is not int or limit < 1):
+            expected = 'expected a whole number of at least 1, or None'
+            raise OptionError('env', f'{name}.max_episode_steps: got {limit!r}, {expected}')
 
     def checked_params(self, params: Params) -> dict[str, np.ndarray]:
         """Return parameters as float32 arrays.
@@ -76,6 +92,8 @@ class FunctionalEnv:
                 checked[name] = np.asarray(value, np.float32)
             except (TypeError, ValueError):
                 raise ValueError(f'{name}: got {value!r}, expected {expected}') from None
+            if not np.isfinite(checked[name]).all():
+                raise ValueError(f'{name}: got {value!r}, expected finite numbers')
             if checked[name].shape != shape:
                 raise ValueError(f'{name}: got an array of shape {checked[name].shape}, expected {expected}')
         return checked

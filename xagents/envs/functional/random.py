@@ -1,6 +1,7 @@
 """Random numbers of functional environments, from a seed of TensorFlow's stateless operations, int32 [2].
 
-The algorithm is fixed: with that which TensorFlow selects itself, a compiled loop over steps takes ten times as long.
+The algorithm is fixed: with the one that TensorFlow selects itself, a compiled loop over steps takes several times as
+long.
 """
 
 from __future__ import annotations

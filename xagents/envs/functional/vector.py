@@ -10,6 +10,7 @@ import tensorflow as tf
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from xagents.envs.functional.checks import check_functions
 from xagents.envs.functional.interface import FunctionalEnv
 from xagents.envs.functional.stepping import NO_LIMIT, BatchState, BatchStep, advance, first_state
 from xagents.networks.programs import Program
@@ -53,10 +54,17 @@ class FunctionalVectorEnv(VectorEnv):
 
     @functools.cached_property
     def _structure(self) -> BatchState:
-        """A state without its tensors."""
-        with tf.Graph().as_default():  # nothing is computed
+        """A state without its tensors; its first use checks what the functions return."""
+        found = []
+
+        def trace() -> tf.Tensor:  # nothing is computed
+            check_functions(self.functional, self.num_envs, self.params)
             state = first_state(self.functional, self.num_envs, tf.zeros(2, tf.int32), self.params)
-            return tf.nest.map_structure(lambda x: 0, state)
+            found.append(tf.nest.map_structure(lambda x: 0, state))
+            return tf.zeros(())
+
+        tf.function(trace, autograph=False).get_concrete_function()
+        return found[0]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments.
@@ -65,6 +73,7 @@ class FunctionalVectorEnv(VectorEnv):
             seed: a seed; None continues the random numbers of the last one.
             options: without effect.
         """
+        assert self._structure is not None
         if seed is not None or self.batch is None:
             entropy = np.random.SeedSequence(seed)
             rng = np.array([entropy.generate_state(1)[0] >> 1, 0], np.int32)

@@ -1,0 +1,60 @@
+"""Checks of what the functions of an environment return, before they are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces
+from gymnasium.vector.utils import create_empty_array
+
+from xagents.envs.functional.interface import FunctionalEnv, Params
+from xagents.options.errors import OptionError
+from xagents.system.trees import leaf_at, leaf_spaces
+
+
+def check_functions(env: FunctionalEnv, n: int, params: Params) -> None:
+    """Check shapes and types of the results of all functions for n states; called while TensorFlow traces.
+
+    Raises:
+        OptionError: for a result of another shape or type, in one line that names the function.
+    """
+    name, rng = type(env).__name__, tf.zeros(2, tf.int32)
+    state = env.initial(rng, n, params)
+    for x in tf.nest.flatten(state):
+        _check(f'{name}.initial', x, [n, *np.shape(x)[1:]] if np.ndim(x) else [n])
+    _check_observation(env, name, env.observation(state, params), n)
+    action = tf.nest.map_structure(tf.convert_to_tensor, create_empty_array(env.action_space, n=n))
+    after = env.transition(state, action, rng, params)
+    try:
+        tf.nest.assert_same_structure(state, after)
+    except (TypeError, ValueError):
+        raise OptionError('env', f'{name}.transition returned another structure than {name}.initial') from None
+    for old, new in zip(tf.nest.flatten(state), tf.nest.flatten(after), strict=True):
+        _check(f'{name}.transition', new, old.shape, [old.dtype])
+    floats = [tf.float32, tf.float64, tf.int32, tf.int64]
+    _check(f'{name}.reward', env.reward(state, action, after, params), [n], floats)
+    _check(f'{name}.terminal', env.terminal(after, params), [n], [tf.bool])
+
+
+def _check_observation(env: FunctionalEnv, name: str, observation: Any, n: int) -> None:
+    space = env.observation_space
+    leaves = leaf_spaces(space) if isinstance(space, spaces.Dict | spaces.Tuple) else [((), space)]
+    for path, leaf in leaves:
+        where = ''.join(f'[{key!r}]' for key in path)
+        try:
+            part = leaf_at(observation, path) if path else observation
+        except (KeyError, IndexError, TypeError):
+            raise OptionError('env', f'{name}.observation lacks the part {where} of its space') from None
+        _check(f'{name}.observation{where}', part, [n, *(leaf.shape or ())])
+
+
+def _check(what: str, x: Any, shape: Sequence[int], dtypes: Sequence[tf.DType] = ()) -> None:
+    """Raise OptionError if a result is no tensor of a shape and of one of some types."""
+    if not tf.is_tensor(x):
+        raise OptionError('env', f'{what} returned a {type(x).__name__}, expected a tensor of shape {list(shape)}')
+    if list(x.shape) != list(shape) or (dtypes and x.dtype not in dtypes):
+        expected = f'{" or ".join(d.name for d in dtypes[:2])} ' if dtypes else ''
+        raise OptionError('env', f'{what} returned {x.dtype.name} {list(x.shape)}, expected {expected}{list(shape)}')
