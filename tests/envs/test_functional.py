@@ -16,7 +16,7 @@ from xagents.collecting.collector import Collector
 from xagents.collecting.compiled_stepper import CompiledEnvStepper
 from xagents.collecting.env_stepper import LocalEnvStepper
 from xagents.collecting.random_streams import RandomStreams
-from xagents.envs.functional import classic_control, register
+from xagents.envs.functional import FunctionalEnv, classic_control, register
 from xagents.envs.functional.adapter import FunctionalAdapter
 from xagents.envs.functional.vector import FunctionalVectorEnv
 from xagents.envs.interface import Envs
@@ -480,6 +480,9 @@ def test_wrong_limits_spaces_and_parameters_are_refused():
         for vector in ('compiled', 'sync'):
             with pytest.raises(OptionError, match=f'Wrong.* {attribute}|Wrong.{attribute}'):
                 xagents.create_envs(wrong, 6, vector=vector)
+        missing = type('Wrong', (Target,), {'reward': FunctionalEnv.reward})
+        with pytest.raises(OptionError, match='Wrong has no method reward'):
+            xagents.create_envs(missing, 6)
     for vector in ('compiled', 'sync'):
         with pytest.raises(OptionError, match='env_kwargs: noise: got nan, expected finite numbers'):
             xagents.create_envs(Target, 6, vector=vector, env_kwargs={'noise': float('nan')})

@@ -412,6 +412,8 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     large = convolutional and min(envs.image_shape[:2], default=0) >= SIDE_FOR_ALL_CORES
     if not large and threads_in_use() == 0:
         set_threads(1)  # fastest for dense networks and small images on a CPU; other convolutions use all cores
+    if envs.functional_vector is not None:
+        envs.functional_vector.check()  # starts TensorFlow, whose threads are chosen now
     units, seed = entry.agent._units_for(envs, options), options.drawn_seed
     models = []
     with _dtype_policy(options.precision):

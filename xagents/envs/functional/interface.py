@@ -56,12 +56,15 @@ class FunctionalEnv:
         self.params = self.checked_params({**self.default_params, **params})
 
     def check_declarations(self) -> None:
-        """Check the spaces and the time limit of the class.
+        """Check the functions, the spaces and the time limit of the class.
 
         Raises:
-            OptionError: for a space that is missing, or a limit that is no positive whole number.
+            OptionError: for a function or space that is missing, or a limit that is no positive whole number.
         """
         name = type(self).__name__
+        for function in ('initial', 'transition', 'observation', 'reward', 'terminal'):
+            if getattr(type(self), function) is getattr(FunctionalEnv, function):
+                raise OptionError('env', f'{name} has no method {function}, expected one')
         for space in ('observation_space', 'action_space'):
             if not isinstance(getattr(self, space, None), spaces.Space):
                 raise OptionError('env', f'{name} has no {space}, expected a space of gymnasium.spaces')

@@ -52,6 +52,14 @@ class FunctionalVectorEnv(VectorEnv):
         following, step = advance(self.functional, batch, actions, params, limit)
         return (*tf.nest.flatten(following), *step)
 
+    def check(self) -> None:
+        """Check what the functions return.
+
+        Raises:
+            OptionError: for a result of another shape or type, in one line.
+        """
+        assert self._structure is not None
+
     @functools.cached_property
     def _structure(self) -> BatchState:
         """A state without its tensors; its first use checks what the functions return."""
@@ -73,7 +81,7 @@ class FunctionalVectorEnv(VectorEnv):
             seed: a seed; None continues the random numbers of the last one.
             options: without effect.
         """
-        assert self._structure is not None
+        self.check()
         if seed is not None or self.batch is None:
             entropy = np.random.SeedSequence(seed)
             rng = np.array([entropy.generate_state(1)[0] >> 1, 0], np.int32)
