@@ -493,8 +493,9 @@ def test_wrong_limits_spaces_and_parameters_are_refused():
 
 
 @pytest.mark.parametrize('env', [TwoLegal, Target])
-def test_data_sets_of_compiled_environments_contain_raw_observations(env):
+def test_data_sets_of_compiled_environments_contain_raw_observations(env, tmp_path, monkeypatch):
     pytest.importorskip('minari')
+    monkeypatch.setenv('MINARI_DATASETS_PATH', str(tmp_path))
     name = f'compiled-{env.__name__.lower()}-v0'
     options = {'n_envs': 6, 'vector': 'compiled', 'n_steps': 8, 'net': [4], 'seed': 1, 'quiet': True}
     xagents.make('ppo', env, **options).fit(max_steps=400, final_episodes=0, record_dataset=name)
