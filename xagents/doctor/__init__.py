@@ -1,0 +1,4 @@
+"""Checks of environments and of runs, which name the likely cause if an agent does not learn.
+
+`environment` checks an environment before training, `run` checks a run directory. Both return findings.
+"""
