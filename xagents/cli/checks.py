@@ -15,7 +15,9 @@ from xagents.datasets.dataset_names import NAME_HINT, check_name, check_new
 from xagents.explorers.addresses import parse_address
 from xagents.explorers.keys import read_key
 from xagents.factory.pretrained import find_pretrained
-from xagents.options.environment import no_environment
+from xagents.options.commands import DoctorOptions
+from xagents.options.declaration import declared_options
+from xagents.options.environment import EnvironmentOptions, no_environment
 from xagents.options.errors import (
     GivenOptions,
     InputError,
@@ -185,6 +187,26 @@ def check_runs_command(folders: list[str], given: GivenOptions) -> None:
     if not folders and not os.path.isdir(PARENT):
         expected = 'expected directories of runs, of groups of runs, or above them'
         raise InputError(f'got no directory, and there is no {PARENT} here; {expected}')
+
+
+def check_doctor(words: list[str], given: GivenOptions) -> None:
+    """Refuse a command line with neither an environment nor runs, or with both."""
+    envs = [*words, *([given['env']] if 'env' in given else [])]
+    if len(envs) > 1:
+        raise InputError(f'got {format_value(envs[0])} and {format_value(envs[1])}, expected one environment')
+    if not envs and 'run_dir' not in given:
+        raise InputError('got nothing, expected an environment, such as CartPole-v1, or --run-dir and a run directory')
+    if 'run_dir' not in given:
+        if os.path.isdir(envs[0]):
+            got = f'got {format_value(envs[0])}, a directory'
+            raise OptionError('env', f'{got}, expected an environment, or --run-dir {format_value(envs[0])}')
+        return
+    if envs:
+        raise OptionError('run_dir', f'got {given["run_dir"][0]} with {envs[0]}, expected one of the two')
+    with as_input_errors():
+        DoctorOptions.resolve({name: value for name, value in given.items() if name in declared_options(DoctorOptions)})
+    if others := [name for name in given if name in declared_options(EnvironmentOptions)]:
+        raise OptionError(others[0], 'cannot be used with --run-dir, whose environments have their own options')
 
 
 def check_presets(names: list[str], given: GivenOptions) -> None:

@@ -124,6 +124,15 @@ _COMMANDS = (
         takes_agent=False,
     ),
     Command(
+        'doctor',
+        'Check an environment, or find out why a run did not learn',
+        ('ENV [options]', '--run-dir DIR ... [options]'),
+        (('Doctor', options.DoctorOptions), ENVIRONMENT),
+        'doctor:doctor',
+        checks.check_doctor,
+        takes_agent=False,
+    ),
+    Command(
         'presets',
         'List presets with their scores, and trained policies',
         ('[<agent>]',),

@@ -18,7 +18,7 @@ from xagents.options.declaration import (
     option,
     path,
 )
-from xagents.options.rules import Rule, Rules, is_given, needs
+from xagents.options.rules import Rule, Rules, excluded, is_given, needs
 
 # options of `tune` that apply to trials and not to a population
 TRIAL_ONLY_OPTIONS = (
@@ -224,6 +224,26 @@ class RunsOptions(Options):
 
     json: bool = option(False, 'print one JSON object per line, one for each run')
     debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
+class DoctorOptions(Options):
+    """`xagents doctor`."""
+
+    run_dir: list[str] | None = folder('run directories, or directories of groups of runs, to check')
+    episodes: int = count(
+        20, 'random episodes to play in an environment; larger values find rare rewards and ends'
+    )
+    max_time: float = option(
+        5.0, 'seconds of random episodes; larger values help slow environments', above=0, metavar='SECONDS'
+    )
+    seed: int = option(0, 'seed of the environment and of the random actions', at_least=0, at_most=2**32 - 1)
+    json: bool = option(False, 'print one JSON object per line, one for the environment or for each run')
+    debug: bool = option(False, 'show the traceback of an error')
+
+    rules: ClassVar[Rules] = excluded(
+        ('episodes', 'max_time', 'seed'), 'with --run-dir, whose runs are only read', lambda o: o.run_dir
+    )
 
 
 @dataclasses.dataclass
