@@ -35,7 +35,15 @@ CHUNK = 32
 # the vectors whose speed is measured, if the environment has them
 VECTORS = ('sync', 'async', 'native', 'compiled', 'envpool')
 # warnings of Gymnasium's checker that this module replaces by its own findings
-IGNORED_WARNINGS = ('infinity', 'out of date', 'normalized', 'symmetric', 'Overriding', 'deprecat', 'not within the obs')
+IGNORED_WARNINGS = (
+    'infinity',
+    'out of date',
+    'normalized',
+    'symmetric',
+    'Overriding',
+    'deprecat',
+    'not within the obs',
+)
 EXPECTED = 'Correct the environment; https://gymnasium.farama.org/api/env describes the interface'
 
 
@@ -95,7 +103,11 @@ class RawSteps:
 
 
 def check_environment(
-    factory: EnvFactory, episodes: int = 20, seconds: float = 5.0, seed: int = 0, options: Mapping[str, Any] | None = None
+    factory: EnvFactory,
+    episodes: int = 20,
+    seconds: float = 5.0,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
 ) -> EnvReport:
     """Check an environment with random actions, and measure its speed.
 
@@ -128,7 +140,8 @@ def check_environment(
         numbers['exact_resume'] = copied
         why = 'yes: the state of the environment can be copied'
         facts.append(('Exact resume', why if copied else f'no: {envs.snapshot_problem}; a resumed run begins episodes'))
-    findings += _determinism(single, seed, numbers)
+    if played is not None:
+        findings += _determinism(single, seed, numbers)
     facts.append(('Agents', ', '.join(_agents(single)) or 'none'))
     facts += [(f'--vector {name}', text) for name, text in _speeds(factory, options or {}, numbers).items()]
     return EnvReport(facts, findings, numbers)
@@ -161,7 +174,9 @@ def _contract(factory: EnvFactory) -> Iterator[Finding]:
         if not any(word in text for word in IGNORED_WARNINGS):
             problems.append(text)
     for problem in dict.fromkeys(problems):
-        yield Finding('contract', problem.rstrip('.'), 'The environment differs from the interface of Gymnasium', EXPECTED)
+        yield Finding(
+            'contract', problem.rstrip('.'), 'The environment differs from the interface of Gymnasium', EXPECTED
+        )
 
 
 def _space_facts(envs: Envs) -> list[tuple[str, str]]:
@@ -216,7 +231,9 @@ def _play(envs: Envs, episodes: int, seconds: float, seed: int) -> tuple[Played 
     try:
         while len(collector.stats.episodes) < episodes and time.perf_counter() - start < seconds:
             rollout = collector.collect(CHUNK)
-            columns.append({name: np.array(x[: len(rollout['valid'])]) for name, x in rollout.items() if np.ndim(x) > 1})
+            columns.append(
+                {name: np.array(x[: len(rollout['valid'])]) for name, x in rollout.items() if np.ndim(x) > 1}
+            )
     except NotFiniteError as error:
         finding = Finding('not-finite', one_line(error), 'Networks turn it into NaN weights', EXPECTED)
         return None, [finding]
@@ -245,7 +262,7 @@ def _played_findings(
     nonzero = float((rewards != 0).mean())
     usual = usual_value(rewards)
     numbers |= {'steps': len(rewards), 'episodes': len(returns), 'reward_nonzero': nonzero}
-    facts, findings = [], []
+    facts, findings = list[tuple[str, str]](), list[Finding]()
     facts.append(('Random actions', f'{len(returns)} episodes, {len(rewards)} steps'))
     if len(returns):
         numbers |= {'return_mean': float(returns.mean()), 'return_std': float(returns.std())}
@@ -303,7 +320,7 @@ def _reward_findings(
         seen = f'the reward was not 0 in only {100 * nonzero:.2g} % of the steps'
         remedy = 'Explore for longer (--entropy-coef, --epsilon-decay-steps), use --n-step, or --her with goals'
         yield Finding('sparse-reward', seen, 'Random actions rarely find a reward: learning begins late', remedy)
-    if largest > MAX_RETURN / 100 and not clipped or total > 10 * MAX_RETURN:
+    if (largest > MAX_RETURN / 100 and not clipped) or total > 10 * MAX_RETURN:
         seen = f'rewards are up to {largest:.4g}, returns up to {total:.4g}'
         meaning = 'The loss of the critic is the square of such numbers, and outweighs everything else'
         yield Finding('reward-scale', seen, meaning, 'Add --normalize-reward, or a small --reward-scale')
@@ -326,7 +343,10 @@ def _end_findings(envs: Envs, played: Played, lengths: np.ndarray) -> Iterator[F
         yield Finding('time-limit', seen, meaning, 'Return truncated=True, or leave the limit to --max-episode-steps')
     if (played.ends[:, 0] & played.ends[:, 1]).mean() > 0.5 * played.ends.any(1).mean() > 0:
         yield Finding(
-            'time-limit', 'most episodes ended as terminated and as truncated', 'Terminated wins', 'Return one of the two'
+            'time-limit',
+            'most episodes ended as terminated and as truncated',
+            'Terminated wins',
+            'Return one of the two',
         )
     if lengths.mean() < 3:
         seen = f'episodes have {lengths.mean():.2g} steps with random actions'
@@ -346,17 +366,15 @@ def _determinism(factory: EnvFactory, seed: int, numbers: dict[str, Any]) -> Ite
     for _ in range(2):
         with factory(in_process=True) as envs:
             policy = RandomPolicy(envs, seed)
-            collector = Collector.of_policy(envs, policy, Statistics(), RandomStreams(seed), True)
-            try:
-                rollout = collector.collect(2 * CHUNK)
-            except ValueError:
-                return
-            runs.append([np.array(rollout[name]) for name in ('observations', 'rewards', 'terminated', 'truncated')])
-    equal = all(np.array_equal(a, b) for a, b in zip(*runs, strict=True))
-    numbers['deterministic'] = equal
-    if not equal:
-        name = next(n for n, a, b in zip(('observations', 'rewards', 'ends', 'ends'), *runs, strict=True) if not np.array_equal(a, b))
-        seen = f'equal seeds and actions gave other {name}'
+            statistics = Statistics(raw_dtype=envs.observation_space.dtype)
+            rollout = Collector.of_policy(envs, policy, statistics, RandomStreams(seed), True).collect(2 * CHUNK)
+            runs.append(
+                {name: np.array(rollout[name]) for name in ('observations', 'rewards', 'terminated', 'truncated')}
+            )
+    different = [name for name, values in runs[0].items() if not np.array_equal(values, runs[1][name])]
+    numbers['deterministic'] = not different
+    if different:
+        seen = f'equal seeds and actions gave different {different[0]}'
         meaning = 'Equal seeds will not give equal runs, and a resume is not exact'
         remedy = 'Draw all random numbers from self.np_random, which reset(seed=…) creates'
         yield Finding('determinism', seen, meaning, remedy)

@@ -69,9 +69,7 @@ def _records(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     return [finding._asdict() for finding in findings]
 
 
-def _page(
-    title: str, facts: Sequence[tuple[str, str]], findings: Sequence[Finding], width: int | None = None
-) -> str:
+def _page(title: str, facts: Sequence[tuple[str, str]], findings: Sequence[Finding], width: int | None = None) -> str:
     from rich.padding import Padding
     from rich.text import Text
 
@@ -85,6 +83,8 @@ def _page(
     if not findings:
         parts.append(Text(NO_FINDING, style='green'))
     for finding in findings:
-        line = Text(f'{finding.name}: ', style='bold yellow').append(Text(str(finding).partition(': ')[2], style='default'))
+        line = Text(f'{finding.name}: ', style='bold yellow').append(
+            Text(str(finding).partition(': ')[2], style='default')
+        )
         parts.append(Padding(line, (0, 0, 0, 0)))
     return render_page(parts, width)

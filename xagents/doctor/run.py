@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from xagents.checkpoints.status import read_status
 from xagents.config.configuration import read_plain_config
 from xagents.doctor.finding import Finding
 from xagents.doctor.sample import Sample, take_sample, usual_value
+from xagents.envs.normalisation import RewardNormalizer
 from xagents.factory.players import load_player
 from xagents.factory.presets import find_preset, find_score
 from xagents.logs.console import bottleneck
@@ -32,7 +33,7 @@ from xagents.system.file_names import CONFIG
 HISTORY, METRICS = 'history.parquet', 'metrics.parquet'
 SAMPLE_STEPS, SAMPLE_SECONDS = 2048, 15.0
 MIN_EPISODES = 20  # fewer do not show whether a run learned
-# Adam moves each weight by about the learning rate at an update, and weights are about 0.1; largest of all presets: 0.004
+# Adam moves each weight by about the learning rate at an update, and weights are about 0.1; presets have up to 0.004
 MAX_RATE, MIN_MOVE = 0.02, 0.01
 # Muon's updates are matrices of norm 1, so its learning rates are larger
 MAX_MUON_RATE = 0.2
@@ -123,8 +124,9 @@ class RunData:
         if not self.has_episodes:
             return False
         mean, deviation = self.first
-        # the mean of `window` episodes varies by deviation / sqrt(window)
-        return float(self.means.max()) > mean + max(3 * deviation / math.sqrt(self.window), 0.02 * abs(mean), 1e-9)
+        # the mean of `window` episodes varies by deviation / sqrt(window), and the largest of many means by more
+        rise = max(0.5 * deviation, 5 * deviation / math.sqrt(self.window), 0.02 * abs(mean), 1e-9)
+        return float(self.means.max()) > mean + rise
 
     @functools.cached_property
     def is_good(self) -> bool:
@@ -180,11 +182,11 @@ def read_run_data(folder: Path, sample: bool = True) -> RunData:
     elif 'evaluate/mean' in metrics:  # a run on a data set has evaluations only
         known = metrics[metrics['evaluate/mean'].notna()]
         rewards, ends = known['evaluate/mean'].to_numpy(float), known[STEPS].to_numpy(float)
-    taken, problem = _sample_of(folder) if sample else (None, 'not collected')
+    taken, problem = _sample_of(folder, options) if sample else (None, 'not collected')
     return RunData(folder, options, read_status(folder), metrics, rewards, ends, taken, problem)
 
 
-def _sample_of(folder: Path) -> tuple[Sample | None, str]:
+def _sample_of(folder: Path, options: Mapping[str, Any]) -> tuple[Sample | None, str]:
     """Return transitions of the last policy of a run, or the reason why there are none."""
     try:
         player = load_player(folder, 'last', {})
@@ -195,7 +197,10 @@ def _sample_of(folder: Path) -> tuple[Sample | None, str]:
     try:
         if player.envs.is_game or player.envs.agents:
             return None, 'the environment has several agents'
-        return take_sample(player.envs, player.acting_policy, player.statistics, SAMPLE_STEPS, SAMPLE_SECONDS), ''
+        # a saved policy contains the statistics of observations only
+        rewards = RewardNormalizer(player.envs.n_envs, options['gamma']) if options['normalize_reward'] else None
+        statistics = replace(player.statistics, rewards=rewards, reward_scale=options['reward_scale'])
+        return take_sample(player.envs, player.acting_policy, statistics, SAMPLE_STEPS, SAMPLE_SECONDS), ''
     except Exception as error:  # an environment or a saved policy may raise any error
         return None, one_line(error)
     finally:
@@ -235,7 +240,9 @@ def time_lines(run: RunData) -> list[str]:
 
 def _not_finite(run: RunData) -> Iterator[Finding]:
     refused, why = run.metric('stats/refused').sum(), str(run.status.get('why') or '')
-    helps = 'Lower --lr or --grad-norm, scale rewards (--normalize-reward) and check the environment: xagents doctor ENV'
+    helps = (
+        'Lower --lr or --grad-norm, scale rewards (--normalize-reward) and check the environment: xagents doctor ENV'
+    )
     if 'NotFinite' in why:
         yield Finding('not-finite', f'the run ended: {one_line(why)}', 'A number became NaN or infinite', helps)
     elif refused:
@@ -328,15 +335,20 @@ def _count(which: np.ndarray) -> str:
 
 
 def _sparse_reward(run: RunData) -> Iterator[Finding]:
+    meaning = 'Rewards do not tell good actions from bad ones until the agent reaches a different one by chance'
+    remedy = 'Explore more (--entropy-coef, --epsilon-decay-steps, --noise), reward progress towards the goal, '
+    remedy += 'or use --her if the environment has goals'
+    if run.sample is not None and not run.sample.rewards.any():
+        seen = f'all {len(run.sample.rewards)} rewards of the last policy are 0'
+        yield Finding('sparse-reward', seen, meaning, remedy)
+        return
     if not run.has_episodes or run.rose:
         return
     usual = usual_value(run.rewards)
     share = float((run.rewards == usual).mean())
     if share > 0.98 and not run.is_good:
         seen = f'{_percent(share)} of {len(run.rewards)} episodes had the reward {usual:g}'
-        meaning = 'Rewards do not tell good actions from bad ones until the agent reaches a different one by chance'
-        remedy = 'Explore more (--entropy-coef, --epsilon-decay-steps, --noise), reward progress towards the goal, '
-        yield Finding('sparse-reward', seen, meaning, remedy + 'or use --her if the environment has goals')
+        yield Finding('sparse-reward', seen, meaning, remedy)
 
 
 def _discount(run: RunData) -> Iterator[Finding]:
@@ -446,7 +458,9 @@ def _entropy(run: RunData) -> Iterator[Finding]:
     low, high, text = _entropy_limits(sample.action_space, entropy[-1])
     if high is not None and entropy[-1] > high and not run.learned and (run.options.get('entropy_coef') or 0) > 0.05:
         seen = f'the policy is still random ({text}), and --entropy-coef is {run.options["entropy_coef"]:g}'
-        yield Finding('entropy', seen, 'The entropy bonus outweighs the rewards', 'Lower --entropy-coef, for example to 0.01')
+        yield Finding(
+            'entropy', seen, 'The entropy bonus outweighs the rewards', 'Lower --entropy-coef, for example to 0.01'
+        )
     if low is None or entropy[-1] >= low or not run.has_episodes:
         return
     fell = int(np.argmax(entropy < low))
@@ -457,7 +471,9 @@ def _entropy(run: RunData) -> Iterator[Finding]:
     best = float(run.means.max())
     # a policy that has learned may become certain; one that becomes certain before that has collapsed
     if before < mean + max(deviation, 0.5 * (best - mean)) or not run.learned:
-        seen = f'the policy became certain after {at:.0f} of {run.steps} steps ({text}), at a mean reward of {before:.4g}'
+        seen = (
+            f'the policy became certain after {at:.0f} of {run.steps} steps ({text}), at a mean reward of {before:.4g}'
+        )
         remedy = 'Raise --entropy-coef, lower --lr, or use --target-kl'
         yield Finding('entropy', seen, 'It takes nearly the same action in each state, and no longer explores', remedy)
 
@@ -489,7 +505,9 @@ def _temperature(run: RunData) -> Iterator[Finding]:
         return
     typical = float(np.abs(run.sample.learned_rewards).mean())
     if temperature * max(abs(entropy), 0.1) > 10 * typical > 0:
-        seen = f'the bonus for entropy is about {temperature * abs(entropy):.3g} a step, rewards are about {typical:.3g}'
+        seen = (
+            f'the bonus for entropy is about {temperature * abs(entropy):.3g} a step, rewards are about {typical:.3g}'
+        )
         remedy = 'Set --entropy-coef auto or lower, or scale rewards up (--reward-scale)'
         yield Finding('entropy', seen, 'The agent is rewarded for random actions', remedy)
 
@@ -499,7 +517,9 @@ def _policy_change(run: RunData) -> Iterator[Finding]:
         return
     kl, clipped = run.late('stats/kl'), run.late('stats/clip_fraction')
     if kl > MAX_KL or clipped > MAX_CLIP_FRACTION:
-        seen = f'an update changes the policy by a KL divergence of {kl:.2g} and clips {_percent(clipped)} of the ratios'
+        seen = (
+            f'an update changes the policy by a KL divergence of {kl:.2g} and clips {_percent(clipped)} of the ratios'
+        )
         remedy = 'Lower --lr or --ppo-epochs, or set --target-kl 0.02'
         yield Finding('policy-change', seen, 'Updates leave the region in which their data is valid', remedy)
     elif 0 <= kl < STILL_KL and run.updates:
@@ -514,7 +534,7 @@ def _critic(run: RunData) -> Iterator[Finding]:
     late = float(np.median(explained[-max(len(explained) // 4, 5) :]))
     if late < 0.05:
         seen = f'the critic explains {max(late, -9.99):.2f} of the variance of returns (1 is perfect, 0 is a constant)'
-        remedy = 'Scale returns (--normalize-reward) and observations (--normalize-obs), raise --value-loss-coef or --n-steps'
+        remedy = 'Add --normalize-reward and --normalize-obs, or raise --value-loss-coef or --n-steps'
         yield Finding('critic', seen, 'Advantages are noise', remedy)
 
 

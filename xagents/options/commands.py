@@ -231,9 +231,7 @@ class DoctorOptions(Options):
     """`xagents doctor`."""
 
     run_dir: list[str] | None = folder('run directories, or directories of groups of runs, to check')
-    episodes: int = count(
-        20, 'random episodes to play in an environment; larger values find rare rewards and ends'
-    )
+    episodes: int = count(20, 'random episodes to play in an environment; larger values find rare rewards and ends')
     max_time: float = option(
         5.0, 'seconds of random episodes; larger values help slow environments', above=0, metavar='SECONDS'
     )
