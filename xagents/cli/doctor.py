@@ -19,7 +19,7 @@ def doctor(words: list[str], given: GivenOptions, line: str) -> str:
     from xagents.envs.env_factory import EnvFactory
 
     options = {name: value for name, value in given.items() if name in declared_options(EnvironmentOptions)}
-    env: str = [*words, options.get('env')][0]
+    env = str([*words, options.get('env')][0])
     options['env'] = env
     names = {'episodes': 'episodes', 'max_time': 'seconds', 'seed': 'seed'}
     others = {argument: given[name] for name, argument in names.items() if name in given}

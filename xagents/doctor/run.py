@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from gymnasium import spaces
 from xagents.checkpoints.status import read_status
 from xagents.config.configuration import read_plain_config
 from xagents.doctor.finding import Finding
-from xagents.doctor.sample import Sample, take_sample, usual_value
+from xagents.doctor.sample import Sample, random_rewards, take_sample, usual_value
 from xagents.envs.normalisation import RewardNormalizer
 from xagents.factory.players import load_player
 from xagents.factory.presets import find_preset, find_score
@@ -32,16 +32,18 @@ from xagents.system.file_names import CONFIG
 
 HISTORY, METRICS = 'history.parquet', 'metrics.parquet'
 SAMPLE_STEPS, SAMPLE_SECONDS = 2048, 15.0
+RANDOM_EPISODES, RANDOM_SECONDS = 30, 5.0
 MIN_EPISODES = 20  # fewer do not show whether a run learned
 # Adam moves each weight by about the learning rate at an update, and weights are about 0.1; presets have up to 0.004
-MAX_RATE, MIN_MOVE = 0.02, 0.01
+MAX_RATE, UNUSUAL_RATE, MIN_MOVE = 0.02, 0.005, 0.01
 # Muon's updates are matrices of norm 1, so its learning rates are larger
 MAX_MUON_RATE = 0.2
 # networks learn inputs and targets of about 1; the limits are an order of magnitude beyond those of MuJoCo
 MAX_INPUT, MIN_INPUT = 50.0, 1e-3
 MAX_RETURN, MIN_RETURN = 1e4, 1e-2
-# share of the largest entropy below which a policy hardly explores, and above which it acts at random
-LOW_ENTROPY, HIGH_ENTROPY = 0.02, 0.98
+# shares of the largest entropy: below which a policy hardly explores, also if it has learned, and if it has not;
+# above which it acts at random
+LOW_ENTROPY, STUCK_ENTROPY, HIGH_ENTROPY = 0.02, 0.15, 0.98
 LOW_DEVIATION = 0.01  # of a Gaussian policy, as part of the range of actions
 MAX_KL, MAX_CLIP_FRACTION = 0.1, 0.5
 STILL_KL = 1e-7
@@ -62,6 +64,7 @@ class RunData:
         ends: the steps of the ends of these episodes.
         sample: transitions of the last policy; None if they cannot be collected.
         sample_problem: why there is no sample.
+        random_rewards: the sums of rewards of episodes with random actions; empty if there are none.
     """
 
     folder: Path
@@ -72,6 +75,7 @@ class RunData:
     ends: np.ndarray
     sample: Sample | None = None
     sample_problem: str = ''
+    random_rewards: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @property
     def steps(self) -> int:
@@ -108,6 +112,13 @@ class RunData:
         return float(first.mean()), float(first.std())
 
     @functools.cached_property
+    def baseline(self) -> tuple[float, float]:
+        """Mean and standard deviation of the first episodes, or of those with random actions if they are better."""
+        first, drawn = self.first, self.random_rewards
+        # the first episodes of a run that was broken at once are worse than random ones
+        return (float(drawn.mean()), float(drawn.std())) if len(drawn) and drawn.mean() > first[0] else first
+
+    @functools.cached_property
     def means(self) -> np.ndarray:
         """Moving means of the rewards of episodes."""
         sums = np.cumsum(np.insert(self.rewards, 0, 0.0))
@@ -120,10 +131,10 @@ class RunData:
 
     @functools.cached_property
     def rose(self) -> bool:
-        """Whether the mean reward rose clearly above that of the first episodes, at any time."""
+        """Whether the mean reward rose clearly above that of the first and of random episodes, at any time."""
         if not self.has_episodes:
             return False
-        mean, deviation = self.first
+        mean, deviation = self.baseline
         # the mean of `window` episodes varies by deviation / sqrt(window), and the largest of many means by more
         rise = max(0.5 * deviation, 5 * deviation / math.sqrt(self.window), 0.02 * abs(mean), 1e-9)
         return float(self.means.max()) > mean + rise
@@ -182,27 +193,30 @@ def read_run_data(folder: Path, sample: bool = True) -> RunData:
     elif 'evaluate/mean' in metrics:  # a run on a data set has evaluations only
         known = metrics[metrics['evaluate/mean'].notna()]
         rewards, ends = known['evaluate/mean'].to_numpy(float), known[STEPS].to_numpy(float)
-    taken, problem = _sample_of(folder, options) if sample else (None, 'not collected')
-    return RunData(folder, options, read_status(folder), metrics, rewards, ends, taken, problem)
+    run = RunData(folder, options, read_status(folder), metrics, rewards, ends, sample_problem='not collected')
+    return _with_sample(run) if sample else run
 
 
-def _sample_of(folder: Path, options: Mapping[str, Any]) -> tuple[Sample | None, str]:
-    """Return transitions of the last policy of a run, or the reason why there are none."""
+def _with_sample(run: RunData) -> RunData:
+    """Return the data with transitions of the last policy and random episodes, or the reason why there are none."""
+    options = run.options
     try:
-        player = load_player(folder, 'last', {})
+        player = load_player(run.folder, 'last', {})
     except (ValueError, ImportError) as error:
-        return None, one_line(error)
+        return replace(run, sample_problem=one_line(error))
     if player is None:
-        return None, 'the run has no saved policy that acts without its agent'
+        return replace(run, sample_problem='the run has no saved policy that acts without its agent')
     try:
         if player.envs.is_game or player.envs.agents:
-            return None, 'the environment has several agents'
+            return replace(run, sample_problem='the environment has several agents')
         # a saved policy contains the statistics of observations only
         rewards = RewardNormalizer(player.envs.n_envs, options['gamma']) if options['normalize_reward'] else None
         statistics = replace(player.statistics, rewards=rewards, reward_scale=options['reward_scale'])
-        return take_sample(player.envs, player.acting_policy, statistics, SAMPLE_STEPS, SAMPLE_SECONDS), ''
+        taken = take_sample(player.envs, player.acting_policy, statistics, SAMPLE_STEPS, SAMPLE_SECONDS)
+        drawn = random_rewards(player.envs, RANDOM_EPISODES, RANDOM_SECONDS)
+        return replace(run, sample=taken, sample_problem='', random_rewards=drawn)
     except Exception as error:  # an environment or a saved policy may raise any error
-        return None, one_line(error)
+        return replace(run, sample_problem=one_line(error))
     finally:
         player.close()
 
@@ -274,9 +288,9 @@ def _learning_rate(run: RunData) -> Iterator[Finding]:
     rate, optimizer = run.options.get('lr'), run.options.get('optimizer')
     if rate is None:
         return
-    limit = MAX_MUON_RATE if optimizer == 'muon' else MAX_RATE
+    limit = MAX_MUON_RATE if optimizer == 'muon' else MAX_RATE if run.learned else UNUSUAL_RATE
     if rate > limit:
-        meaning = f'An update moves each weight by up to {rate:g}, but weights are about 0.1: networks cannot converge'
+        meaning = f'An update moves each weight by up to {rate:g}, and weights are about 0.1: networks hardly converge'
         yield Finding('learning-rate', f'--lr is {rate:g}', meaning, 'Set --lr to 3e-4, or use --tuned')
     used = run.metric('learning_rate')
     mean = float(used.mean()) if len(used) else float(rate)
@@ -455,7 +469,7 @@ def _entropy(run: RunData) -> Iterator[Finding]:
     entropy, sample = run.metric('loss/entropy'), run.sample
     if not len(entropy) or sample is None or run.is_good:
         return
-    low, high, text = _entropy_limits(sample.action_space, entropy[-1])
+    low, high, text = _entropy_limits(sample.action_space, entropy[-1], LOW_ENTROPY if run.learned else STUCK_ENTROPY)
     if high is not None and entropy[-1] > high and not run.learned and (run.options.get('entropy_coef') or 0) > 0.05:
         seen = f'the policy is still random ({text}), and --entropy-coef is {run.options["entropy_coef"]:g}'
         yield Finding(
@@ -466,8 +480,8 @@ def _entropy(run: RunData) -> Iterator[Finding]:
     fell = int(np.argmax(entropy < low))
     at = float(run.metrics.loc[run.metrics['loss/entropy'].notna(), STEPS].iloc[fell])
     known = run.rewards[run.ends <= at][-run.window :]
-    before = float(known.mean()) if len(known) else run.first[0]
-    mean, deviation = run.first
+    before = float(known.mean()) if len(known) else run.baseline[0]
+    mean, deviation = run.baseline
     best = float(run.means.max())
     # a policy that has learned may become certain; one that becomes certain before that has collapsed
     if before < mean + max(deviation, 0.5 * (best - mean)) or not run.learned:
@@ -478,8 +492,14 @@ def _entropy(run: RunData) -> Iterator[Finding]:
         yield Finding('entropy', seen, 'It takes nearly the same action in each state, and no longer explores', remedy)
 
 
-def _entropy_limits(space: spaces.Space, entropy: float) -> tuple[float | None, float | None, str]:
-    """Return entropies below which a policy has collapsed and above which it is random, and a description."""
+def _entropy_limits(space: spaces.Space, entropy: float, share: float) -> tuple[float | None, float | None, str]:
+    """Return entropies below which a policy has collapsed and above which it is random, and a description.
+
+    Args:
+        space: the action space.
+        entropy: the last entropy.
+        share: the part of the largest entropy below which a policy has collapsed.
+    """
     n: float | None = None
     if isinstance(space, spaces.Discrete):
         n = float(np.log(space.n))
@@ -488,7 +508,7 @@ def _entropy_limits(space: spaces.Space, entropy: float) -> tuple[float | None, 
     elif isinstance(space, spaces.MultiBinary):
         n = float(np.prod(space.shape) * np.log(2))
     if n:
-        return LOW_ENTROPY * n, HIGH_ENTROPY * n, f'entropy {entropy:.2g} of at most {n:.2g}'
+        return share * n, HIGH_ENTROPY * n, f'entropy {entropy:.2g} of at most {n:.2g}'
     if isinstance(space, spaces.Box) and np.isfinite([space.low, space.high]).all():
         size = int(np.prod(space.shape))
         half = np.maximum((space.high - space.low).astype(float) / 2, 1e-12)
@@ -582,7 +602,7 @@ def _actions(run: RunData) -> Iterator[Finding]:
 def _collapse(run: RunData) -> Iterator[Finding]:
     if not run.has_episodes or not run.rose or run.is_good:
         return
-    (first, deviation), best, last = run.first, float(run.means.max()), float(run.means[-1])
+    (first, deviation), best, last = run.baseline, float(run.means.max()), float(run.means[-1])
     if best - last > max(0.7 * (best - first), 2 * deviation):
         seen = f'the mean reward fell from {best:.4g} to {last:.4g}'
         remedy = 'Lower --lr, or use --lr-schedule linear or --target-kl; the best weights are in checkpoints/best'
@@ -590,8 +610,8 @@ def _collapse(run: RunData) -> Iterator[Finding]:
 
 
 def _no_cause(run: RunData) -> Iterator[Finding]:
-    mean, last = run.first[0], float(run.means[-1])
-    seen = f'the mean reward did not rise: {mean:.4g} at first, {last:.4g} at the end, {run.steps} steps'
+    mean, last = run.baseline[0], float(run.means[-1])
+    seen = f'the mean reward did not rise: {mean:.4g} at first or with random actions, {last:.4g} at the end'
     remedy = 'Train longer, use --tuned, search settings (xagents tune), and check the environment: xagents doctor ENV'
     yield Finding('no-progress', seen, 'None of the known causes was found', remedy)
 

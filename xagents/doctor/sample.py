@@ -13,6 +13,8 @@ from xagents.collecting.collector import Collector
 from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.statistics import Statistics
+from xagents.doctor.random_policy import RandomPolicy
+from xagents.envs.interface import Envs
 from xagents.networks.numpy_inference import NumpyNetwork
 
 # steps of a rollout of a sample
@@ -44,7 +46,7 @@ class Sample:
     units: dict[str, tuple[str, np.ndarray]]
 
 
-def take_sample(envs: Any, policy: Policy, statistics: Statistics, n_steps: int, seconds: float) -> Sample:
+def take_sample(envs: Envs, policy: Policy, statistics: Statistics, n_steps: int, seconds: float) -> Sample:
     """Collect about `n_steps` transitions with a policy, as a run does, in at most about `seconds` seconds."""
     statistics = statistics.copy()
     collector = Collector.of_policy(envs, policy, statistics, RandomStreams(0), raw_rollouts=True)
@@ -70,6 +72,16 @@ def take_sample(envs: Any, policy: Policy, statistics: Statistics, n_steps: int,
         is_image=envs.is_image or bool(envs.encoder.images),
         units=hidden_units(policy.network, seen),
     )
+
+
+def random_rewards(envs: Envs, n_episodes: int, seconds: float) -> np.ndarray:
+    """Return the sums of raw rewards of about `n_episodes` episodes with random actions, in at most about `seconds`."""
+    statistics = Statistics(raw_dtype=envs.observation_space.dtype)
+    collector = Collector.of_policy(envs, RandomPolicy(envs), statistics, RandomStreams(0), raw_rollouts=True)
+    start = time.perf_counter()
+    while len(collector.stats.episodes) < n_episodes and time.perf_counter() - start < seconds:
+        collector.collect(CHUNK)
+    return np.array([episode.reward for episode in collector.stats.episodes])
 
 
 def _first_rewards(columns: dict[str, np.ndarray]) -> list[int]:
