@@ -163,7 +163,7 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
     ('line', 'message'),
     [
         ('tran ppo', 'command: got tran, expected one of train, play, tune, evaluate, record, datasets, explore, '
-         'export, runs, plot, presets, completion (did you mean train?)'),
+         'export, runs, plot, doctor, presets, completion (did you mean train?)'),
         ('train poo --env X', f'agent: got poo, expected one of {AGENTS} (did you mean ppo?)'),
         (f'train a2c {GOAL} --ppo-epochs 3', '--ppo-epochs: is no option of xagents train a2c, but of ppo'),
         ('train ppo --env CartPole-v1',

@@ -47,6 +47,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
         'explore': {'dest': 'address'},
         'datasets': {'dest': 'name', 'nargs': '*'},
         'presets': {'dest': 'agent', 'choices': list(agents)},
+        'doctor': {'dest': 'environment', 'choices': names['env'], 'nargs': '*'},
         'completion': {'dest': 'shell', 'choices': SHELLS},
         'runs': {'dest': 'folder', 'complete': shtab.DIRECTORY, 'nargs': '*'},
         'plot': {'dest': 'history', 'complete': shtab.FILE, 'nargs': '*'},
