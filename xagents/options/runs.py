@@ -71,7 +71,7 @@ class RunControlOptions(Options):
     video_frequency: int | None = steps('steps between videos of a greedy episode; larger values record fewer videos')
     tensorboard: str | None = folder('directory for TensorBoard events')
     record_dataset: str | None = dataset_name('data set to which every collected episode is written')
-    monitor_session: str | None = named('name of a run of --monitor for all metrics')
+    monitor_session: str | None = named('name of the run in the tracker of --monitor that gets all metrics')
     monitor: str = option(
         'wandb',
         'tracker of --monitor-session: Weights & Biases, or trackio, which writes to this machine only',
