@@ -70,7 +70,7 @@ def same(a, b):
 def test_the_recipe():
     assert make().recipe().names == (
         'schedule', 'collect', 'checkpoint', 'episodes', 'evaluate', 'best', 'remember', 'replay', 'learn',
-        'plateau', 'history', 'metrics', 'record', 'console', 'tensorboard', 'wandb', 'video', 'until',
+        'plateau', 'history', 'metrics', 'record', 'console', 'tensorboard', 'wandb', 'trackio', 'video', 'until',
     )  # fmt: skip
 
 

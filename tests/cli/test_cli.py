@@ -24,7 +24,7 @@ from xagents.system.startup import prepare_process
 
 ROOT = Path(xagents.__file__).parents[1]
 HEAVY = {'tensorflow', 'keras', 'pandas', 'pyarrow', 'matplotlib', 'gymnasium', 'numpy', 'PIL', 'shtab', 'wandb'}
-HEAVY |= {'tensorboard', 'optuna', 'sqlalchemy', 'alembic'}
+HEAVY |= {'trackio', 'tensorboard', 'optuna', 'sqlalchemy', 'alembic'}
 SEED_LINE = ['train', 'ppo', '--env', 'CartPole-v1', '--target-reward', '250']
 
 

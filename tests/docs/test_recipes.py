@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import xagents
 from xagents.checkpoints.state_files import read_state
 from xagents.datasets import dataset_names
+from xagents.logs.metrics import read_metrics
 from xagents.registry import agents as registry
 from xagents.registry.parts import REGISTERED_MODULES
 
@@ -62,6 +64,21 @@ def test_the_recipes_run(execute_blocks):
     assert shown in said.splitlines(), 'the page shows other stages than PPO has'
     assert 'overlap: A2C learns from the rollouts of its present policy' in said
     assert Path('lengths.txt').read_text()
+
+
+def test_a_tracker_of_ones_own_logs_every_step_once(execute_blocks):
+    blocks = [(name, code) for name, code in blocks_of(ROOT / 'docs' / 'recipes.md') if 'sqlite3' in code]
+    (name, code) = blocks[0]
+    assert (
+        len(blocks) == 1
+        and len(re.search(r'^@xagents.*?(?=\n\n\n)', code, re.DOTALL | re.MULTILINE)[0].split('\n')) <= 12
+    )
+    execute_blocks([('before', 'import xagents\nfrom xagents.pipeline import stage'), (name, code)])
+    with contextlib.closing(sqlite3.connect('metrics.db')) as database:
+        rows = database.execute("SELECT step, value FROM metrics WHERE name = 'steps' ORDER BY step").fetchall()
+    assert all(step == value for step, value in rows) and rows[-1][0] >= 2000
+    metrics = read_metrics('runs/tracked/metrics.parquet')
+    assert set(metrics['steps']) <= {step for step, _ in rows}, 'the resumed run is not in the database'
 
 
 @pytest.mark.slow

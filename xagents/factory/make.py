@@ -29,7 +29,7 @@ from xagents.factory.defaults import read_saved_record, resolve_with_record
 from xagents.factory.rules import SETTINGS_RULES, Proposal, check_memory
 from xagents.factory.teams import agents_by_policy, make_members, member_settings, named_policy, split_policies
 from xagents.logs.history import check_history_path
-from xagents.logs.monitors import check_wandb
+from xagents.logs.monitors import check_monitor
 from xagents.networks.cfg import dense_network, parse_network
 from xagents.networks.description import fit_small_images, joined_inputs, with_actor_part, with_memory
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
@@ -398,7 +398,7 @@ def check_files(settings: Settings, entry: Entry, continued: bool, saved: Sequen
     if run.stages:
         find_stages(run.stages)
     if run.monitor_session:
-        check_wandb()
+        check_monitor(run.monitor)
     for name, value in models.items():
         if value is not None:
             read_network(value, name)

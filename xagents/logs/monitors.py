@@ -1,6 +1,6 @@
-"""Monitors, which log metrics to TensorBoard event files and to Weights & Biases (W&B).
+"""Monitors, which log metrics to TensorBoard event files, to Weights & Biases (W&B) and to trackio.
 
-Both have the methods `write(step, metrics)`, with a flat dict such as `{'loss/policy': 0.1}`, and `close()`.
+Each has the methods `write(step, metrics)`, with a flat dict such as `{'loss/policy': 0.1}`, and `close()`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib.util
+import io
 import itertools
 import json
 import os
 import socket
+import sqlite3
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
@@ -26,6 +29,10 @@ from xagents.system.paths import check_folder
 FLUSH_SECONDS = 2.0
 # seconds between two flushes of W&B in offline mode; a killed run loses the metrics since the last flush
 WANDB_FLUSH_SECONDS = 1.0
+# project of W&B and of trackio that contains the runs
+PROJECT = 'xagents'
+# variables with which trackio sends metrics to a server, or downloads them from one
+TRACKIO_REMOTE_VARIABLES = ('TRACKIO_SPACE_ID', 'TRACKIO_SERVER_URL', 'TRACKIO_BUCKET_ID', 'TRACKIO_DATASET_ID')
 
 _file_numbers = itertools.count()
 
@@ -136,16 +143,14 @@ class WandbMonitor:
         flushing = 'x_transaction_log_flush_interval'  # only newer versions of wandb have this setting
         if flushing in getattr(wandb.Settings, 'model_fields', {}):
             settings[flushing] = WANDB_FLUSH_SECONDS
-        saved_id = _read_run_id(id_file)
+        saved_id = _read_run(id_file).get('id')
         identity: dict[str, Any] = {'name': name, 'id': saved_id, 'resume': 'allow' if saved_id else None}
         run_settings = wandb.Settings(**settings)
-        self.run: Any = wandb.init(project='xagents', config=dict(config), settings=run_settings, **identity)
+        self.run: Any = wandb.init(project=PROJECT, config=dict(config), settings=run_settings, **identity)
         self._last_step = -1  # W&B already has the steps up to this one
         if resumed_at is not None:
             self._last_step = max(resumed_at, getattr(self.run, 'starting_step', 0) - 1)
-        if id_file is not None:
-            with atomic_write(id_file) as temporary:
-                temporary.write_text(json.dumps({'id': self.run.id}))
+        _write_run(id_file, {'id': self.run.id})
         self._failed = self._closed = False
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -165,12 +170,120 @@ class WandbMonitor:
             self.run.finish(exit_code=int(self._failed))
 
 
-def _read_run_id(path: str | os.PathLike[str] | None) -> str | None:
-    """Return the id of a W&B run, or None if there is no file with an id."""
+class TrackioMonitor:
+    """A monitor that logs metrics to a trackio run in a database on this machine, without network calls.
+
+    The monitor uses the storage of trackio (`SQLiteStorage`) instead of `trackio.init`, for three reasons:
+    `trackio.init` sends a request to the Hugging Face Hub if a login is saved, it resumes a run by its name, which
+    several runs may have, and it turns errors of the disk into warnings.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        id_file: str | os.PathLike[str] | None = None,
+        resumed_at: int | None = None,
+    ) -> None:
+        """Start or continue a trackio run.
+
+        Args:
+            name: name of the trackio run. A resumed run keeps its first name.
+            config: options of the run.
+            id_file: file with the id and the name of the trackio run. If the file exists, that run continues.
+            resumed_at: step of the checkpoint at which the run resumes; later steps are removed from the trackio run,
+                because the resumed run logs them again. None for a new run.
+
+        Raises:
+            ValueError: if trackio cannot be used, see `check_trackio`.
+            RuntimeError: if the database cannot be written.
+        """
+        check_trackio()
+        saved = _read_run(id_file)
+        self.id, self.name = str(saved.get('id') or uuid.uuid4().hex), str(saved.get('name') or name)
+        # the next row contains the options; JSON text replaces values such as functions
+        self._config: dict[str, Any] | None = json.loads(json.dumps(dict(config), default=str))
+        if saved and resumed_at is not None:
+            self._remove_after(resumed_at)
+        _write_run(id_file, {'id': self.id, 'name': self.name})
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log the finite metrics; raise RuntimeError if the database cannot be written. A row takes about 4 ms."""
+        from trackio.sqlite_storage import SQLiteStorage
+        from trackio.utils import RESERVED_KEYS
+
+        finite = {name: float(value) for name, value in metrics.items() if isfinite(value)}
+        # trackio.log renames reserved names in the same way; a column such as `step` would be overwritten
+        row = {f'__{name}' if name in RESERVED_KEYS else name: value for name, value in finite.items()}
+        with _trackio_errors():
+            SQLiteStorage.bulk_log(PROJECT, self.name, [row], steps=[int(step)], config=self._config, run_id=self.id)
+        self._config = None
+
+    def close(self) -> None:
+        """Do nothing: each row is already in the database."""
+
+    def _remove_after(self, step: int) -> None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        path = SQLiteStorage.get_project_db_path(PROJECT)
+        if path.exists():  # users may delete the database between two runs
+            with _trackio_errors(), contextlib.closing(sqlite3.connect(path, timeout=30)) as database, database:
+                database.execute('DELETE FROM metrics WHERE run_id = ? AND step > ?', (self.id, step))
+
+
+@contextlib.contextmanager
+def _trackio_errors() -> Iterator[None]:
+    """Raise the errors of trackio's database as a RuntimeError."""
     try:
-        return str(json.loads(Path(path).read_bytes())['id']) if path is not None else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise RuntimeError(f'trackio could not log a metric: {one_line(error)}') from error
+
+
+def _read_run(path: str | os.PathLike[str] | None) -> dict[str, str]:
+    """Return the id, and the name if saved, of the run of a tracker; an empty dict if there is no file with an id."""
+    try:
+        run = json.loads(Path(path).read_bytes()) if path is not None else {}
+        return run if 'id' in run else {}
+    except (FileNotFoundError, ValueError, TypeError):
+        return {}
+
+
+def _write_run(path: str | os.PathLike[str] | None, run: Mapping[str, str]) -> None:
+    """Write the identity of the run of a tracker, if there is a path."""
+    if path is not None:
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(run))
+
+
+def check_monitor(monitor: str) -> None:
+    """Raise ValueError if the tracker `monitor` ('wandb' or 'trackio') cannot be used. Do not use the network."""
+    {'wandb': check_wandb, 'trackio': check_trackio}[monitor]()
+
+
+def check_trackio() -> None:
+    """Check that trackio can log to this machine.
+
+    Raises:
+        ValueError: if trackio is not installed, an environment variable requests a server, or the directory of its
+            databases is on a network file system or cannot be written.
+    """
+    _require_module('trackio', '--monitor trackio', "pip install '.[trackio]'")
+    if remote := next(filter(os.environ.get, TRACKIO_REMOTE_VARIABLES), None):
+        raise ValueError(
+            f'--monitor trackio logs to this machine only, but {remote} is set: unset it; '
+            '`trackio sync` uploads a finished run'
+        )
+    from trackio import utils
+
+    with contextlib.redirect_stdout(io.StringIO()):  # trackio prints what it would do instead
+        is_database = utils.get_storage_mode() == 'sqlite'
+    if not is_database:
+        raise ValueError(
+            f'--monitor trackio needs a database, which trackio does not use in {utils.TRACKIO_DIR} (a network file '
+            'system, or TRACKIO_STORAGE_MODE): set TRACKIO_DIR to a local directory, or TRACKIO_STORAGE_MODE=sqlite'
+        )
+    check_folder('monitor', utils.TRACKIO_DIR)
 
 
 def check_wandb() -> None:

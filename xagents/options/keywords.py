@@ -28,6 +28,7 @@ class FitKeywords(TypedDict, total=False):
     tensorboard: str | os.PathLike[str] | None
     record_dataset: str | os.PathLike[str] | None
     monitor_session: str | os.PathLike[str] | None
+    monitor: Literal['wandb', 'trackio']
     cluster: str | os.PathLike[str] | None
     cluster_key: str | os.PathLike[str] | None
     explorers: int | None

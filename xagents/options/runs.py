@@ -71,7 +71,12 @@ class RunControlOptions(Options):
     video_frequency: int | None = steps('steps between videos of a greedy episode; larger values record fewer videos')
     tensorboard: str | None = folder('directory for TensorBoard events')
     record_dataset: str | None = dataset_name('data set to which every collected episode is written')
-    monitor_session: str | None = named('name of a Weights & Biases run for all metrics')
+    monitor_session: str | None = named('name of the run in the tracker of --monitor that gets all metrics')
+    monitor: str = option(
+        'wandb',
+        'tracker of --monitor-session: Weights & Biases, or trackio, which writes to this machine only',
+        choices=('wandb', 'trackio'),
+    )
 
 
 @dataclasses.dataclass
@@ -185,6 +190,7 @@ class RunOptions(SelfPlayOptions, LoggingOptions, DatasetOptions, ExplorerOption
 
     rules: ClassVar[Rules] = (
         *(needs(name, '--run-dir', lambda o: o.run_dir) for name in IN_RUN_DIR),
+        needs('monitor', '--monitor-session', lambda o: o.monitor_session),
         needs('keep', '--checkpoint-frequency', lambda o: o.checkpoint_frequency),
         needs('eval_async', '--eval-frequency', lambda o: o.eval_frequency or o.dataset),
         needs('eval_delay', '--eval-async', lambda o: o.eval_async),

@@ -18,9 +18,10 @@ LEVEL = 0.95
 RESAMPLES = 1000
 # maximal number of resampled scores in memory
 _CHUNK = 4_000_000
-# options that also differ between runs of one setting: the seed and the paths
+# options that also differ between runs of one setting: the seed, the paths and the output
 PER_RUN_OPTIONS = frozenset(
-    {'seed', 'run_dir', 'checkpoints', 'history_checkpoint', 'tensorboard', 'monitor_session', 'about', 'quiet'}
+    {'seed', 'run_dir', 'checkpoints', 'history_checkpoint', 'tensorboard', 'monitor_session', 'monitor'}
+    | {'about', 'quiet'}
 )
 
 

@@ -20,7 +20,8 @@ def _recipe_of(*members: Callable[..., Stage | Any]) -> Recipe:
 HEAD = _recipe_of(stages.schedule, stages.collect, saving.checkpoint, stages.episodes, stages.evaluate, saving.best)
 TAIL = _recipe_of(stages.plateau, reporting.history, reporting.metrics)
 TAIL += Recipe([('record', reporting.write_metrics)])  # users type the names of stages
-TAIL += _recipe_of(reporting.console, reporting.tensorboard, reporting.wandb, videos.video, stages.until)
+TAIL += _recipe_of(reporting.console, reporting.tensorboard, reporting.wandb, reporting.trackio)
+TAIL += _recipe_of(videos.video, stages.until)
 
 # for agents that learn from the rollout that they have just collected
 LEARNING = _recipe_of(stages.learn)

@@ -20,7 +20,8 @@ from xagents.system.modules import LOCATION
 # names of the stages in the built-in recipes, see recipes.py
 STAGE_NAMES = (
     *('schedule', 'collect', 'checkpoint', 'episodes', 'evaluate', 'best', 'learn', 'remember', 'replay', 'plateau'),
-    *('history', 'metrics', 'prune', 'record', 'console', 'tensorboard', 'wandb', 'video', 'overlap', 'until'),
+    *('history', 'metrics', 'prune', 'record', 'console', 'tensorboard', 'wandb', 'trackio', 'video', 'overlap'),
+    'until',
 )
 
 

@@ -15,7 +15,7 @@ from xagents.checkpoints.status import is_group
 from xagents.logs.console import Console, ExplorerStatistics, bottleneck, format_number, shown_best
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
-from xagents.logs.monitors import TensorBoardMonitor, WandbMonitor
+from xagents.logs.monitors import TensorBoardMonitor, TrackioMonitor, WandbMonitor
 from xagents.logs.video import has_display
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import for_run
@@ -286,13 +286,25 @@ def tensorboard(run: Run, stream: Stream) -> Iterator[Context]:
 @for_run
 def wandb(run: Run, stream: Stream) -> Iterator[Context]:
     """Send the log to the Weights & Biases run `--monitor-session`. The run directory stores its id."""
-    name, memory = run.options.monitor_session, run.options.path_in_run_dir('wandb.json')
+    return _tracker(run, stream, 'wandb', WandbMonitor)
+
+
+@for_run
+def trackio(run: Run, stream: Stream) -> Iterator[Context]:
+    """Write the log to the trackio run `--monitor-session`. The run directory stores its id."""
+    return _tracker(run, stream, 'trackio', TrackioMonitor)
+
+
+def _tracker(run: Run, stream: Stream, name: str, monitor: Callable[..., Any]) -> Iterator[Context]:
+    """Write the log to a tracker if `--monitor` names it. `monitor` is the class of its monitor."""
+    session = run.options.monitor_session if run.options.monitor == name else None
 
     def make() -> Any:
         config = {'agent': run.agent.id, **settings(run)}
-        return WandbMonitor(name or '', config, id_file=memory, resumed_at=run.resumed_at)
+        memory = run.options.path_in_run_dir(f'{name}.json')
+        return monitor(session, config, id_file=memory, resumed_at=run.resumed_at)
 
-    return _monitor(stream, name, make)
+    return _monitor(stream, session, make)
 
 
 def _monitor(stream: Stream, place: str | None, make: Callable[[], Any]) -> Iterator[Context]:
