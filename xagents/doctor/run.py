@@ -150,6 +150,8 @@ class RunData:
         return any(last >= score - 0.1 * abs(score) or (mean < score and last >= score) for score in known)
 
     def _known_scores(self) -> Iterator[float | None]:
+        if any(self.options.get(name) for name in ('max_episode_steps', 'env_kwargs', 'wrapper')):
+            return  # scores are those of the unchanged environment
         try:
             preset = find_preset(self.options['agent'], self.options['env'])
         except (OptionError, KeyError, AttributeError):
