@@ -124,6 +124,15 @@ _COMMANDS = (
         takes_agent=False,
     ),
     Command(
+        'compare',
+        'Compare groups of runs over environments and seeds',
+        ('GROUP GROUP ... [options]', 'GROUP GROUP --versus GROUP --out compare.png [options]'),
+        (('Compare', options.CompareOptions),),
+        'list_commands:compare',
+        checks.check_compare,
+        takes_agent=False,
+    ),
+    Command(
         'presets',
         'List presets with their scores, and trained policies',
         ('[<agent>]',),
