@@ -14,7 +14,14 @@ from xagents.cli.commands import commands
 from xagents.cli.dispatch import parse
 from xagents.datasets import dataset_names
 from xagents.networks.optimisation.gradient_steps import COUNTS
-from xagents.options.commands import DatasetRecordingOptions, EvaluateOptions, PlayOptions, PlotOptions, TuneOptions
+from xagents.options.commands import (
+    CompareOptions,
+    DatasetRecordingOptions,
+    EvaluateOptions,
+    PlayOptions,
+    PlotOptions,
+    TuneOptions,
+)
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
@@ -27,14 +34,14 @@ OTHERS += [
     ROOT / 'docs' / f'{name}.md'
     for name in (
         *('guide', 'recipes', 'runs', 'explorers', 'datasets', 'hindsight', 'teams', 'tuning', 'populations'),
-        *('policy', 'coming_from', 'gallery', 'benchmarks'),
+        *('policy', 'coming_from', 'gallery', 'compare', 'benchmarks'),
     )
 ]
 # their commands need what they show: they are admitted in tests/registry
 EXTENDING = [ROOT / 'docs' / 'extending.md', ROOT / 'examples' / 'own_parts' / 'README.md']
 GROUPS = [
     *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions, TuneOptions),
-    *(PlayOptions, EvaluateOptions, PlotOptions, DatasetRecordingOptions),
+    *(PlayOptions, EvaluateOptions, PlotOptions, CompareOptions, DatasetRecordingOptions),
     *(entry.options for entry in agents.values()),
 ]
 # what a larger one does cannot be said: a name, a place

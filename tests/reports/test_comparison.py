@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tests.commands import execute
+from xagents.factory.presets import list_presets
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
+from xagents.registry.agents import BUILTIN_AGENTS
 from xagents.reports.comparison import compare
 from xagents.reports.comparison_page import comparison_page, verdict_sentence
 from xagents.reports.reference_scores import find_bounds, known_bounds
@@ -220,6 +222,13 @@ def test_environments_of_different_lengths_share_an_axis_of_shares(root):
 
 
 # ------------------------------------------------------------------------------------------------------- normalisation
+
+
+def test_every_preset_has_known_scores():
+    presets = [preset for agent_id in BUILTIN_AGENTS for preset in list_presets(agent_id)]
+    for env in {env for preset in presets for env in (preset.games or [preset.env])}:
+        bounds = known_bounds(env)
+        assert bounds is not None and bounds.random < bounds.reference, env
 
 
 def test_known_scores():

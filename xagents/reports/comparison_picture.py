@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,7 +37,8 @@ def save_comparison(comparison: Comparison, out: str | os.PathLike[str]) -> Path
     n_lines = max(len(comparison.improvements), 1)
     heights = (0.9 + 0.34 * n_rows, max(3.1, 0.9 + 0.3 * n_lines))
     figure = Figure(figsize=(12, sum(heights) + 0.5), layout='constrained')
-    upper_part, lower_part = figure.subfigures(2, 1, height_ratios=heights)
+    parts: Any = figure.subfigures(2, 1, height_ratios=heights)
+    upper_part, lower_part = parts
     uppers = upper_part.subplots(1, len(statistics), sharey=True)
     lowers = dict(zip(lower, lower_part.subplots(1, len(lower)), strict=True))
     colours = {one.group.label: COLOURS[index % len(COLOURS)] for index, one in enumerate(comparison.groups)}
