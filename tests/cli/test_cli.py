@@ -128,14 +128,8 @@ check('completion', 'numpy', 'gymnasium', 'shtab')
 def test_imports_pages_and_refusals_load_nothing_heavy(tmp_path):
     lines = ['', '--help', 'train', 'train ppo', 'plot', '--version', 'train ppo --gama 2']
     lines += ['train ppo --env X --max-steps 0']
-    lines += [
-        'play ppo --env X',
-        'tran',
-        'train poo',
-        'plot --by step',
-        'plot a b --labels c',
-        'compare a b --labels c',
-    ]
+    lines += ['play ppo --env X', 'tran', 'train poo', 'plot --by step', 'plot a b --labels c']
+    lines += ['compare', 'compare a b --labels c', 'compare a b --score x']
     lines += ['tune ppo --print-search --lr 1e-4 1e-2', 'tune ppo --env X --lr 2 1', 'tune ppo']
     done = shell(*lines, code=f'HEAVY = {HEAVY}\n{LIGHT}', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
