@@ -6,7 +6,7 @@ DEMO   := demo
 CASES  ?=
 RUNS   ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-spaces bench-memory bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-functional-envs bench-offline pretrained docs site images notebook gallery clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-spaces bench-memory bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-functional-envs bench-offline check-compare pretrained docs site images notebook gallery clean
 help:
 	@echo 'make demo                  trains PPO on CartPole-v1, plots the run and records a video (in $(DEMO)/)'
 	@echo 'make test                  runs the test suite'
@@ -27,10 +27,11 @@ help:
 	@echo 'make bench-evaluations     measures the cost of evaluations that take as long as training (minutes)'
 	@echo 'make bench-functional-envs compares environments as functions with Gymnasium and gymnax; writes docs/benchmarks.md (minutes)'
 	@echo 'make bench-offline         compares learning from data sets with d3rlpy, which it installs; writes docs/benchmarks.md (hours)'
+	@echo 'make check-compare         checks the statistics of xagents compare against rliable, which it installs (15 minutes)'
 	@echo 'make pretrained RUNS=DIR   selects, from finished runs, the policies that ship with the package'
 	@echo 'make docs                  updates the generated parts of docs/agents/ (options, commands, scores, links) and of the README (speed)'
 	@echo 'make site                  builds the documentation as a site with search (site/index.html); a warning is an error'
-	@echo 'make images                draws the pictures of the README and of docs/datasets.md'
+	@echo 'make images                draws the pictures of the README, of docs/datasets.md and of docs/compare.md'
 	@echo 'make notebook              runs docs/walkthrough.ipynb and stores its outputs, with nbclient, which it installs'
 	@echo 'make gallery               draws the pictures and writes the page of the gallery; RUNS=DIR adds finished runs with image observations'
 	@echo 'make clean                 removes the virtual environment, the site, builds and the results of the demo'
@@ -130,6 +131,9 @@ bench-functional-envs: $(VENV)/.installed
 # kept runs are not trained again
 bench-offline: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.offline.run $(CASES)
+
+check-compare: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.learning.rliable_check $(CASES)
 
 # better policies of the package stay
 pretrained: $(VENV)/.installed

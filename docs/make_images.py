@@ -1,7 +1,7 @@
-"""Makes pictures of the documentation: `python docs/make_images.py [readme] [offline]`, by default both.
+"""Makes pictures of the documentation: `python docs/make_images.py [readme] [offline] [compare]`, by default all.
 
 `readme` makes the learning curve over three seeds and the gif of the trained agent for the README. `offline` makes the
-learning curves of offline agents for docs/datasets.md.
+learning curves of offline agents for docs/datasets.md. `compare` makes the comparison in docs/compare.md.
 """
 
 from __future__ import annotations
@@ -100,6 +100,16 @@ def offline() -> None:
         draw_offline(IMAGES / 'offline.png')
 
 
+def compare() -> None:
+    """Run the first commands of docs/compare.md, and write their picture."""
+    with tempfile.TemporaryDirectory() as folder, working_directory(folder):
+        for agent_id in ('ppo', 'a2c'):
+            for env in ('CartPole-v1', 'Acrobot-v1'):
+                line = f'train {agent_id} --env {env} --n-envs 8 --max-steps 20000 --seeds 1 2 3 4 5'
+                execute(shlex.split(f'{line} --run-dir runs/{agent_id}/{env}'))
+        execute(['compare', 'runs/ppo', 'runs/a2c', '--versus', 'a2c', '--out', str(IMAGES / 'compare.png')])
+
+
 def readme() -> None:
     """Write the two pictures of the README."""
     with tempfile.TemporaryDirectory() as folder:
@@ -116,5 +126,5 @@ def readme() -> None:
 
 
 if __name__ == '__main__':
-    for name in sys.argv[1:] or ('readme', 'offline'):
-        {'readme': readme, 'offline': offline}[name]()
+    for name in sys.argv[1:] or ('readme', 'offline', 'compare'):
+        {'readme': readme, 'offline': offline, 'compare': compare}[name]()

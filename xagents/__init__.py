@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from xagents.rainbow.agent import Rainbow as Rainbow
     from xagents.registry.agents import agents as agents
     from xagents.registry.agents import register as register
+    from xagents.reports.comparison import compare as compare
     from xagents.reports.plotting import plot_history as plot_history
     from xagents.runs.record_dataset import record as record
     from xagents.runs.registry import register_stage as register_stage
@@ -61,6 +62,7 @@ _MODULES = {
     'TQC': 'xagents.tqc.agent',
     'TRPO': 'xagents.trpo.agent',
     'agents': 'xagents.registry.agents',
+    'compare': 'xagents.reports.comparison',
     'create_envs': 'xagents.envs.create',
     'evolve': 'xagents.tuning.evolve',
     'load': 'xagents.factory.load',

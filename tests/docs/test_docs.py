@@ -15,6 +15,7 @@ from xagents.cli.dispatch import parse
 from xagents.datasets import dataset_names
 from xagents.networks.optimisation.gradient_steps import COUNTS
 from xagents.options.commands import (
+    CompareOptions,
     DatasetRecordingOptions,
     DoctorOptions,
     EvaluateOptions,
@@ -34,14 +35,14 @@ OTHERS += [
     ROOT / 'docs' / f'{name}.md'
     for name in (
         *('guide', 'recipes', 'runs', 'explorers', 'datasets', 'hindsight', 'teams', 'tuning', 'populations'),
-        *('policy', 'coming_from', 'gallery', 'benchmarks', 'doctor'),
+        *('policy', 'coming_from', 'gallery', 'compare', 'benchmarks', 'doctor'),
     )
 ]
 # their commands need what they show: they are admitted in tests/registry
 EXTENDING = [ROOT / 'docs' / 'extending.md', ROOT / 'examples' / 'own_parts' / 'README.md']
 GROUPS = [
     *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions, TuneOptions),
-    *(PlayOptions, EvaluateOptions, PlotOptions, DatasetRecordingOptions, DoctorOptions),
+    *(PlayOptions, EvaluateOptions, PlotOptions, CompareOptions, DatasetRecordingOptions, DoctorOptions),
     *(entry.options for entry in agents.values()),
 ]
 # what a larger one does cannot be said: a name, a place

@@ -15,7 +15,7 @@ from xagents.datasets.dataset_names import NAME_HINT, check_name, check_new
 from xagents.explorers.addresses import parse_address
 from xagents.explorers.keys import read_key
 from xagents.factory.pretrained import find_pretrained
-from xagents.options.commands import DoctorOptions
+from xagents.options.commands import CompareOptions, DoctorOptions
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, no_environment
 from xagents.options.errors import (
@@ -187,6 +187,15 @@ def check_runs_command(folders: list[str], given: GivenOptions) -> None:
     if not folders and not os.path.isdir(PARENT):
         expected = 'expected directories of runs, of groups of runs, or above them'
         raise InputError(f'got no directory, and there is no {PARENT} here; {expected}')
+
+
+def check_compare(folders: list[str], given: GivenOptions) -> None:
+    """Refuse a comparison without groups, with another number of labels, or with a picture that cannot be written."""
+    if not folders:
+        raise InputError('got no group, expected directories of groups of runs')
+    if 'labels' in given and len(given['labels']) != len(folders):
+        raise OptionError('labels', f'got {len(given["labels"])}, expected {len(folders)}, one for each group')
+    CompareOptions.resolve(given)
 
 
 def check_doctor(words: list[str], given: GivenOptions) -> None:

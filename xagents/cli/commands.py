@@ -124,6 +124,15 @@ _COMMANDS = (
         takes_agent=False,
     ),
     Command(
+        'compare',
+        'Compare groups of runs over environments and seeds',
+        ('GROUP GROUP ... [options]', 'GROUP GROUP --versus GROUP --out compare.png [options]'),
+        (('Compare', options.CompareOptions),),
+        'list_commands:compare',
+        checks.check_compare,
+        takes_agent=False,
+    ),
+    Command(
         'doctor',
         'Check an environment, or find out why a run did not learn',
         ('ENV [options]', '--run-dir DIR ... [options]'),

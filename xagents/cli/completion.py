@@ -51,6 +51,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
         'completion': {'dest': 'shell', 'choices': SHELLS},
         'runs': {'dest': 'folder', 'complete': shtab.DIRECTORY, 'nargs': '*'},
         'plot': {'dest': 'history', 'complete': shtab.FILE, 'nargs': '*'},
+        'compare': {'dest': 'group', 'complete': shtab.DIRECTORY, 'nargs': '*'},
     }
     parser = Parser('xagents')
     _add(parser, '--version', action='store_true', help='show the version')

@@ -1,4 +1,4 @@
-"""The commands that print or plot: runs, curves, data sets, presets, the completion script of a shell.
+"""The commands that print or plot: runs, curves, comparisons, data sets, presets, the completion script of a shell.
 
 Each function imports what it needs, so that a command runs in an environment with only the packages that it uses.
 """
@@ -38,6 +38,28 @@ def _plot_population(paths: list[str], given: GivenOptions) -> None:
             raise OptionError(name, 'cannot be used with a population, expected histories')
         out = save_lineage(given['run_dir'][0], given.get('out', 'plot.png'), given.get('title'))
         print(f'Plot saved to {out}')
+
+
+def compare(folders: list[str], given: GivenOptions, line: str) -> str:
+    """Compare groups of runs; write the picture and return the page or the JSON."""
+    from xagents.reports.comparison import RESAMPLES, compare_selection, select_runs
+    from xagents.reports.comparison_page import comparison_json, comparison_page
+    from xagents.reports.comparison_picture import save_comparison
+    from xagents.reports.plotting import check_picture
+
+    out = given.get('out')
+    with as_input_errors():
+        if out is not None:
+            check_picture(out)
+        own = {name: value for name, value in given.items() if name not in ('resamples', 'json', 'out', 'debug')}
+        selection = select_runs(folders, **own)
+    comparison = compare_selection(selection, given.get('resamples', RESAMPLES))
+    if out is not None:
+        save_comparison(comparison, out)
+    if given.get('json'):
+        return comparison_json(comparison)
+    page = comparison_page(comparison)
+    return page if out is None else f'{page}\n\nPicture saved to {out}'
 
 
 def list_runs(folders: list[str], given: GivenOptions, line: str) -> str:

@@ -278,6 +278,42 @@ class PlotOptions(Options):
 
 
 @dataclasses.dataclass
+class CompareOptions(Options):
+    """`xagents compare`."""
+
+    labels: list[str] | None = option(None, 'a label for each group; the names of the directories by default')
+    score: str = option(
+        'final',
+        'score of a run: its mean reward at the end (of evaluations, if the run has them), its best mean reward, the '
+        'mean of its last 100 training episodes, or its last evaluation',
+        choices=('final', 'best', 'training', 'evaluation'),
+    )
+    versus: str | None = option(
+        None,
+        'group with which each other group is compared, by label or directory; prints whether the other group is '
+        'better, and how sure that is',
+        metavar='GROUP',
+    )
+    random: list[str] | None = option(
+        None, 'score of a random policy in an environment, which is normalised to 0', metavar='ENV=NUMBER'
+    )
+    reference: list[str] | None = option(
+        None, 'score in an environment, such as that of an expert, which is normalised to 1', metavar='ENV=NUMBER'
+    )
+    raw: bool = option(False, 'compare raw scores, without normalising them')
+    resamples: int = count(
+        10_000, 'bootstrap resamples and permutations; larger values give more precise intervals and take longer'
+    )
+    json: bool = option(False, 'print one JSON object')
+    out: str | None = option(None, 'also draw a picture: .png, .svg or .pdf', metavar='PATH')
+    debug: bool = option(False, 'show the traceback of an error')
+
+    rules: ClassVar[Rules] = excluded(
+        ('random', 'reference'), 'with --raw, which does not normalise scores', lambda o: o.raw
+    )
+
+
+@dataclasses.dataclass
 class PresetsOptions(Options):
     """`xagents presets`."""
 

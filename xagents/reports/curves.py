@@ -40,7 +40,7 @@ class RunCurves(NamedTuple):
     has_group: bool
 
 
-class _CurveData(NamedTuple):
+class CurveData(NamedTuple):
     """The curve of one run.
 
     Attributes:
@@ -92,9 +92,9 @@ def run_curves(
     return RunCurves([f for f in frames if f is not None], drawn, env, any(one.is_group for one, _ in found))
 
 
-def _drawable(found: FoundRuns, column: str) -> list[_CurveData]:
+def _drawable(found: FoundRuns, column: str) -> list[CurveData]:
     """Return the curves that have enough rows: two in a group of runs, one otherwise."""
-    runs = [_read_curve(run, column) for run in found.runs]
+    runs = [read_curve(run, column) for run in found.runs]
     drawable = [run for run in runs if run.rows > found.is_group] or [run for run in runs if run.rows]
     if drawable:
         return drawable
@@ -109,7 +109,8 @@ def _drawable(found: FoundRuns, column: str) -> list[_CurveData]:
     raise ValueError(f"'{found.folder}' has no number in the column {column} yet")
 
 
-def _read_curve(run: Path, column: str) -> _CurveData:
+def read_curve(run: Path, column: str) -> CurveData:
+    """Return one column of the history or the metrics of a run, over the columns `step` and `time`."""
     config, frame, columns = read_plain_config(run / CONFIG), None, list(COLUMNS)
     history = read_history(run / HISTORY) if (run / HISTORY).exists() else None
     # a run on a data set has no episodes; its metrics contain the mean rewards of evaluations
@@ -127,7 +128,7 @@ def _read_curve(run: Path, column: str) -> _CurveData:
                 # only the history has times: interpolate the time of a step between episodes
                 frame['time'] = np.interp(metrics[STEPS], history['step'], history['time'])
     rows = 0 if frame is None else int(np.isfinite(frame[column]).sum())
-    return _CurveData(config, frame, rows, columns)
+    return CurveData(config, frame, rows, columns)
 
 
 def _make_unique(labels: list[str], folders: list[Path]) -> list[str]:

@@ -43,9 +43,20 @@ def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
     """
     ordered = np.sort(np.asarray(values, float), axis=axis)
     n = ordered.shape[axis]
-    edges = np.arange(n + 1) / n
-    inside = np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25)
-    return np.tensordot(np.moveaxis(ordered, axis, -1), 2 * np.maximum(inside, 0), axes=1)
+    return np.tensordot(np.moveaxis(ordered, axis, -1), trimmed_weights(np.ones(n), n / 4), axes=1)
+
+
+def trimmed_weights(weights: np.ndarray, cut: float) -> np.ndarray:
+    """Return the weights of sorted values in a trimmed mean, which sum to 1.
+
+    Args:
+        weights: the weights of the values, from the lowest to the highest value, [..., n].
+        cut: the weight to leave out at either end.
+    """
+    above = np.cumsum(weights, axis=-1)
+    total = above[..., -1:]
+    kept = np.minimum(above, total - cut) - np.maximum(above - weights, cut)
+    return np.maximum(kept, 0) / (total - 2 * cut)
 
 
 def compute_average(values: np.ndarray, statistic: str, axis: int = 0) -> np.ndarray:
