@@ -213,7 +213,7 @@ class DatasetsOptions(Options):
 class ExportOptions(TrainedAgentOptions):
     """`xagents export`."""
 
-    format: str = option('savedmodel', 'format of the policy', choices=('savedmodel', 'litert', 'onnx', 'numpy'))
+    format: str = option('savedmodel', 'format of the policy', choices=('savedmodel', 'litert', 'onnx', 'numpy', 'c'))
     out: str | None = folder('directory for the policy')
     policy: str | None = named('name of the exported policy, for a team')
 
