@@ -27,7 +27,7 @@ OTHERS += [
     ROOT / 'docs' / f'{name}.md'
     for name in (
         *('guide', 'recipes', 'runs', 'explorers', 'datasets', 'hindsight', 'teams', 'tuning', 'populations'),
-        *('policy', 'coming_from', 'gallery', 'benchmarks'),
+        *('policy', 'microcontroller', 'coming_from', 'gallery', 'benchmarks'),
     )
 ]
 # their commands need what they show: they are admitted in tests/registry
