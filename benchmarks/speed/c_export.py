@@ -98,7 +98,8 @@ def main() -> None:
         rows.append([name, *row])
         print(*rows[-1], sep=' | ', flush=True)
     heading = ['', 'compiled with `-Os`', 'stack', 'a call, `-Os`', 'a call, `-O2`', 'LiteRT', 'NumPy']
-    note = f'{where(before)}; processor time of a call with one observation; {Path(compiler).name} for this processor. Made by `{COMMAND}`.'
+    how = f'processor time of a call with one observation; {Path(compiler).name} for this processor'
+    note = f'{where(before)}; {how}. Made by `{COMMAND}`.'
     table = markdown(heading, rows, note)
     if not arguments.quick:
         write_section(PAGE, 'c-export', table)
