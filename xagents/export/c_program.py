@@ -76,7 +76,9 @@ class CompiledPolicy:
         )
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / 'policy.c').write_text(source)
-            common = [compiler, *flags, f'-I{header.parent.resolve()}', '-fPIC', '-c', 'policy.c', '-o', 'policy.o']
+            # the stack of a thread may be smaller than the scratch array of a large network
+            flags = [*flags, '-DPOLICY_SCRATCH=static', f'-I{header.parent.resolve()}', '-fPIC']
+            common = [compiler, *flags, '-c', 'policy.c', '-o', 'policy.o']
             run_compiler(common, folder)
             run_compiler([compiler, '-shared', 'policy.o', '-lm', '-o', 'policy.so'], folder)
             self.size = _object_size(Path(folder) / 'policy.o')
