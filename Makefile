@@ -6,7 +6,7 @@ DEMO   := demo
 CASES  ?=
 RUNS   ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-spaces bench-memory bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-functional-envs bench-offline check-compare pretrained docs site images notebook gallery clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-spaces bench-memory bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-functional-envs bench-c-export bench-offline check-compare pretrained docs site images notebook gallery clean
 help:
 	@echo 'make demo                  trains PPO on CartPole-v1, plots the run and records a video (in $(DEMO)/)'
 	@echo 'make test                  runs the test suite'
@@ -26,6 +26,7 @@ help:
 	@echo 'make bench-explorers       measures speed, cost and safety of explorers; writes docs/benchmarks.md (1 hour)'
 	@echo 'make bench-evaluations     measures the cost of evaluations that take as long as training (minutes)'
 	@echo 'make bench-functional-envs compares environments as functions with Gymnasium and gymnax; writes docs/benchmarks.md (minutes)'
+	@echo 'make bench-c-export        measures size and time of policies in C; writes docs/microcontroller.md (minutes)'
 	@echo 'make bench-offline         compares learning from data sets with d3rlpy, which it installs; writes docs/benchmarks.md (hours)'
 	@echo 'make check-compare         checks the statistics of xagents compare against rliable, which it installs (15 minutes)'
 	@echo 'make pretrained RUNS=DIR   selects, from finished runs, the policies that ship with the package'
@@ -127,6 +128,9 @@ bench-evaluations: $(VENV)/.installed
 # kept runs are not measured again
 bench-functional-envs: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.speed.functional_envs $(CASES)
+
+bench-c-export: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.speed.c_export $(CASES)
 
 # kept runs are not trained again
 bench-offline: $(VENV)/.installed

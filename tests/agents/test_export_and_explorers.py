@@ -20,7 +20,7 @@ def test_exported_policies_of_every_format_act_as_the_agent(case, tmp_path, caps
     assert agent.statistics.observations.statistics.count and not np.allclose(scaled, encoded, atol=0.1)
     assert_acts_alike(agent, tmp_path)
     lines = capsys.readouterr().out.splitlines()
-    files = {'litert': 'policy.tflite', 'onnx': 'policy.onnx'}
+    files = {'litert': 'policy.tflite', 'onnx': 'policy.onnx', 'c': 'policy.h'}
     paths = [str(tmp_path / format / files.get(format, '')) for format in FORMATS]
     assert [line.partition(': ')[0] for line in lines] == paths
     assert all('on 128 of 128 observations' in line for line in lines)

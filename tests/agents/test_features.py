@@ -109,7 +109,7 @@ def test_every_export_and_the_policy_without_tensorflow_act_as_the_agent(feature
             memory = {'memory': np.zeros((40, agent.actor.plan.pruned()[0].memory_units), np.float32)}
             assert units >= memory['memory'].shape[1] > 0
         for format in FORMATS:
-            got = exported(export(agent, format, tmp_path / format, whole), format)({**arrays, **memory})
+            got = exported(export(agent, format, tmp_path / format, whole), format, agent)({**arrays, **memory})
             for output in policy_outputs(agent.envs.action_space):
                 own = got[output.name] if isinstance(got, dict) else got
                 wanted = leaf_at(expected, output.path)

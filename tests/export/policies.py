@@ -2,6 +2,7 @@
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from gymnasium import spaces
@@ -9,14 +10,15 @@ from gymnasium import spaces
 import xagents
 from tests.environments import Counter
 from xagents.export import formats as export_formats
+from xagents.export.c_program import CompiledPolicy, find_compiler
 from xagents.export.check import as_batch
-from xagents.export.policy import policy_inputs
+from xagents.export.policy import inputs_of, policy_inputs, policy_outputs
 from xagents.export.write import export
 
 EXAMPLES = Path(xagents.__file__).parents[1] / 'examples' / 'deploy'
 HAS_ONNX = all(importlib.util.find_spec(name) for name in export_formats.FORMATS['onnx'].packages)
 # one agent is tested in all of them: making it takes longer than exporting it
-FORMATS = ('savedmodel', 'numpy', 'litert', *(['onnx'] if HAS_ONNX else []))
+FORMATS = ('savedmodel', 'numpy', *(['c'] if find_compiler() else []), 'litert', *(['onnx'] if HAS_ONNX else []))
 VECTOR = spaces.Box(-5, 5, (3,), np.float32)
 
 
@@ -59,8 +61,13 @@ def spread(agent, scale):
         weights.assign(np.abs(drawn) if 'variance' in weights.path else drawn)
 
 
-def exported(path, format):
-    """Load an exported policy by its runtime alone, as the example for its users does."""
+def exported(path, format, agent, compiler=None):
+    """Load an exported policy by its runtime alone, as the example for its users does; compile a header."""
+    if format == 'c':
+        inputs, outputs = inputs_of(agent), policy_outputs(agent.envs.action_space)
+        described = SimpleNamespace(inputs=inputs, outputs=outputs, memory_units=agent.acting_policy.memory_units)
+        policy = CompiledPolicy(path, described, compiler or find_compiler())
+        return lambda arrays: next(iter(got.values())) if len(got := policy(arrays)) == 1 else got
     name = f'run_{format}'
     page = path / 'policy.py' if format == 'numpy' else EXAMPLES / f'{name}.py'
     specification = importlib.util.spec_from_file_location(name, page)
@@ -90,7 +97,7 @@ def assert_acts_alike(agent, folder):
     assert len(np.unique(expected, axis=0)) > 1, 'the agent does always the same: nothing would be tested'
     tolerance = 1e-3 if expected.dtype == np.float16 else 1e-5
     for format in FORMATS:
-        policy = exported(export(agent, format, folder / format), format)
+        policy = exported(export(agent, format, folder / format), format, agent)
         got = policy(arrays)
         assert got.dtype == expected.dtype and got.shape == expected.shape
         np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=format)

@@ -90,7 +90,7 @@ def test_bfloat16_networks(tmp_path):
     batch = sample(agent)
     expected = agent.act(batch)
     for format in FORMATS:
-        got = exported(export(agent, format, tmp_path / format), format)(arrays_of(agent, batch))
+        got = exported(export(agent, format, tmp_path / format), format, agent)(arrays_of(agent, batch))
         assert got.dtype == np.float32
         # the others have no bfloat16 and are more precise than the agent
         np.testing.assert_allclose(got, expected, atol=1e-5 if format == 'savedmodel' else 0.1)
@@ -220,7 +220,7 @@ def test_an_empty_folder_and_one_that_a_killed_export_left_are_taken(tmp_path):
     for folder in ('empty', 'in/folders/that/are/made'):
         path = export(agent, 'litert', tmp_path / folder)
         assert path == tmp_path / folder / 'policy.tflite' and path.stat().st_size > 0
-        assert sorted(os.listdir(tmp_path / folder)) == ['policy.json', 'policy.tflite']
+        assert sorted(os.listdir(tmp_path / folder)) == ['contract.json', 'policy.json', 'policy.tflite']
     assert sorted(os.listdir(tmp_path)) == ['empty', 'in']
 
 
@@ -230,7 +230,7 @@ def test_an_empty_folder_and_one_that_a_killed_export_left_are_taken(tmp_path):
 def test_unknown_formats_and_missing_packages(tmp_path, monkeypatch):
     agent = agent_of('a2c')
     with pytest.raises(
-        OptionError, match=r"format: got 'lite', expected savedmodel, litert, onnx, numpy \(did you mean litert"
+        OptionError, match=r"format: got 'lite', expected savedmodel, litert, onnx, numpy, c \(did you mean litert"
     ):
         export(agent, 'lite', tmp_path / 'policy')
     monkeypatch.setitem(export_formats.FORMATS, 'onnx', export_formats.FORMATS['onnx']._replace(packages=('not_here',)))
@@ -270,8 +270,8 @@ def test_the_examples_run_without_xagents(tmp_path):
     agent = agent_of('ppo', spaces.Dict({'age': spaces.Discrete(5), 'rest': VECTOR}), BOUNDS)
     batch = sample(agent, 9)
     np.savez(tmp_path / 'observations.npz', **arrays_of(agent, batch))
-    # the other tests load SavedModels by the example, and a NumPy policy brings its own code
-    for format in FORMATS[2:]:
+    # the other tests load SavedModels by the example; policies in NumPy and C bring their own code
+    for format in FORMATS[FORMATS.index('litert') :]:
         export(agent, format, tmp_path / format)
         # -I: neither this folder nor PYTHONPATH is searched
         command = [sys.executable, '-I', EXAMPLES / f'run_{format}.py', format, 'observations.npz']

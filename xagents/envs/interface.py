@@ -263,6 +263,16 @@ class Envs(Copyable):
         return vector.parallel_vector.envs if isinstance(vector, AgentRows) else vector
 
     @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the environments."""
+        return self._vector.metadata
+
+    @property
+    def first_env(self) -> gymnasium.Env | None:
+        """The first environment, or None if the environments do not run in a loop in this process."""
+        return self._base_vector.envs[0] if self.can_snapshot_each else None
+
+    @property
     def is_game(self) -> bool:
         """Whether the environments are games of several seats, of which others are played by opponents."""
         return bool(self._vector.metadata.get(SEATS))

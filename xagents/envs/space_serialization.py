@@ -18,7 +18,7 @@ def space_to_dict(space: spaces.Space) -> dict[str, Any]:
         ValueError: for a space other than Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them.
     """
     if isinstance(space, spaces.Box):
-        bounds = {'low': _bound(space.low), 'high': _bound(space.high)}
+        bounds = {'low': bound_to_json(space.low), 'high': bound_to_json(space.high)}
         return {'space': 'Box', 'shape': list(space.shape), 'dtype': space.dtype.name, **bounds}
     if isinstance(space, spaces.Discrete):
         return {'space': 'Discrete', 'n': int(space.n), 'start': int(space.start), 'dtype': space.dtype.name}
@@ -66,7 +66,7 @@ def _space(record: Mapping[str, Any]) -> spaces.Space:
     raise KeyError(kind)
 
 
-def _bound(array: np.ndarray) -> Any:
+def bound_to_json(array: np.ndarray) -> Any:
     """Return a bound as one number if it is equal for all elements, otherwise as a list of numbers."""
     numbers = [number if np.isfinite(number) else None for number in array.ravel().tolist()]
     return numbers[0] if len(set(numbers)) == 1 else numbers

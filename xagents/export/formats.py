@@ -7,13 +7,15 @@ import inspect
 import json
 import runpy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from xagents.export import numpy_template
+from xagents.export.c_program import COMPILERS, FLAGS, CompiledPolicy, find_compiler
+from xagents.export.c_source import HEADER, c_header
 from xagents.options.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
@@ -25,6 +27,20 @@ OPSET = 18
 PAGE = 'policy.py'
 
 
+class LoadedPolicy(NamedTuple):
+    """A policy that was loaded from its file.
+
+    Attributes:
+        run: calls the policy.
+        note: what the printed line says about the loaded policy.
+        details: further keys of `policy.json`.
+    """
+
+    run: PolicyFunction
+    note: str = ''
+    details: Mapping[str, Any] = {}
+
+
 class Format(NamedTuple):
     """A format of exported policies.
 
@@ -33,14 +49,14 @@ class Format(NamedTuple):
         packages: packages that the format requires in addition to TensorFlow.
         keeps_precision: whether the policy computes in the precision of the network, otherwise in float32.
         write: writes a policy to a path.
-        load: loads a policy from a path and returns a function that calls it.
+        load: loads a policy from a path; it also receives the exported policy, which describes inputs and outputs.
     """
 
     file: str
     packages: tuple[str, ...]
     keeps_precision: bool
     write: Callable[[ExportedPolicy, Path], None]
-    load: Callable[[Path], PolicyFunction]
+    load: Callable[[Path, ExportedPolicy], LoadedPolicy]
 
 
 def find_format(name: str) -> Format:
@@ -64,7 +80,7 @@ def _write_numpy(policy: ExportedPolicy, path: Path) -> None:
     (path / PAGE).write_text(inspect.getsource(numpy_template))
 
 
-def _load_numpy(path: Path) -> PolicyFunction:
+def _load_numpy(path: Path, policy: ExportedPolicy) -> LoadedPolicy:
     # runs the written file, as its users do
     run = runpy.run_path(str(path / PAGE))['load'](path)
 
@@ -72,7 +88,7 @@ def _load_numpy(path: Path) -> PolicyFunction:
         actions = run(arrays)
         return actions if isinstance(actions, dict) else {'actions': actions}
 
-    return by_name
+    return LoadedPolicy(by_name)
 
 
 def _write_savedmodel(policy: ExportedPolicy, path: Path) -> None:
@@ -81,7 +97,7 @@ def _write_savedmodel(policy: ExportedPolicy, path: Path) -> None:
     tf.saved_model.save(policy.module, str(path), signatures={'serving_default': policy.function})
 
 
-def _load_savedmodel(path: Path) -> PolicyFunction:
+def _load_savedmodel(path: Path, policy: ExportedPolicy) -> LoadedPolicy:
     import tensorflow as tf
 
     loaded = tf.saved_model.load(str(path))
@@ -92,7 +108,7 @@ def _load_savedmodel(path: Path) -> PolicyFunction:
         outputs = call(**{name: tf.constant(array) for name, array in arrays.items()})
         return {name: output.numpy() for name, output in outputs.items()}
 
-    return run
+    return LoadedPolicy(run)
 
 
 def _write_litert(policy: ExportedPolicy, path: Path) -> None:
@@ -103,7 +119,7 @@ def _write_litert(policy: ExportedPolicy, path: Path) -> None:
     path.write_bytes(converter.convert())
 
 
-def _load_litert(path: Path) -> PolicyFunction:
+def _load_litert(path: Path, policy: ExportedPolicy) -> LoadedPolicy:
     if importlib.util.find_spec('ai_edge_litert') is not None:
         from ai_edge_litert.interpreter import Interpreter
     else:
@@ -115,7 +131,7 @@ def _load_litert(path: Path) -> PolicyFunction:
         interpreter = Interpreter(model_path=str(path))
     interpreter.allocate_tensors()  # called here, because the caller suppresses the output about delegates
     runner = interpreter.get_signature_runner()
-    return lambda arrays: {name: output.copy() for name, output in runner(**arrays).items()}
+    return LoadedPolicy(lambda arrays: {name: output.copy() for name, output in runner(**arrays).items()})
 
 
 def _write_onnx(policy: ExportedPolicy, path: Path) -> None:
@@ -138,12 +154,35 @@ def _write_onnx(policy: ExportedPolicy, path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-def _load_onnx(path: Path) -> PolicyFunction:
+def _load_onnx(path: Path, policy: ExportedPolicy) -> LoadedPolicy:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
     names = [output.name for output in session.get_outputs()]
-    return lambda arrays: dict(zip(names, session.run(names, arrays), strict=True))
+    return LoadedPolicy(lambda arrays: dict(zip(names, session.run(names, arrays), strict=True)))
+
+
+def _write_c(policy: ExportedPolicy, path: Path) -> None:
+    path.write_text(c_header(policy))
+
+
+def _load_c(path: Path, policy: ExportedPolicy) -> LoadedPolicy:
+    compiler = find_compiler()
+    if compiler is None:  # the comparison then concerns the plan from which the header was made
+        plan, arrays = policy.as_data()
+        computed = numpy_template.NumpyPolicy.from_data(json.loads(json.dumps(plan)), arrays)
+
+        def run(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            return computed.outputs(numpy_template.nest(arrays, plan['inputs']), arrays.get('memory'))
+
+        note = f'not compiled, because no C compiler ({", ".join(COMPILERS)}) is installed; its network in NumPy'
+        return LoadedPolicy(run, note, {'compiled': None})
+    compiled = CompiledPolicy(path, policy, compiler)
+    nanoseconds = round(1e9 * compiled.seconds_per_call())
+    flags = ' '.join(FLAGS)
+    measured = {'compiler': compiled.compiler, 'flags': flags, 'bytes': compiled.size, 'nanoseconds': nanoseconds}
+    note = f'{compiled.size / 1e3:.1f} kB compiled with -Os, {nanoseconds} ns per call;'
+    return LoadedPolicy(compiled, note, {'compiled': measured})
 
 
 FORMATS = {
@@ -151,4 +190,5 @@ FORMATS = {
     'litert': Format('policy.tflite', (), False, _write_litert, _load_litert),
     'onnx': Format('policy.onnx', ('tf2onnx', 'onnx', 'onnxruntime'), False, _write_onnx, _load_onnx),
     'numpy': Format('', (), False, _write_numpy, _load_numpy),
+    'c': Format(HEADER, (), False, _write_c, _load_c),
 }

@@ -66,9 +66,18 @@ class NumpyPolicy:
 
     def __init__(self, folder: str | Path = '.'):
         folder = Path(folder)
-        self.plan: dict[str, Any] = json.loads((folder / PLAN).read_text())
         with np.load(folder / WEIGHTS, allow_pickle=False) as file:
-            self.arrays = dict(file)
+            self._load(json.loads((folder / PLAN).read_text()), dict(file))
+
+    @classmethod
+    def from_data(cls, plan: dict[str, Any], arrays: dict[str, Array]) -> 'NumpyPolicy':
+        """Return the policy of the contents of `plan.json` and `policy.npz`."""
+        policy = cls.__new__(cls)
+        policy._load(plan, arrays)
+        return policy
+
+    def _load(self, plan: dict[str, Any], arrays: dict[str, Array]) -> None:
+        self.plan, self.arrays = plan, arrays
         self.memory: Array | None = None
         # path, shape and order of axes of each image, and its number
         self.images = [((path, shape, order), start) for path, start, shape, order in self.plan['images']]
@@ -96,13 +105,20 @@ class NumpyPolicy:
             observations: raw observations [N, …].
             memory: of a policy with memory, that before the step [N, M]; zeros at the beginning of an episode.
         """
+        x, after = self.network_outputs(observations, memory)
+        return {**self.actions(x), **({'next_memory': after} if self.plan['memory_units'] else {})}
+
+    def network_outputs(self, observations: Any, memory: Array | None = None) -> tuple[Array, Array]:
+        """Return the network's first output [N, units], and the memory [N, M] after the step; see `outputs`."""
         images = {start: self.image(observations, *image) for image, start in self.images}
         inputs = self.normalize(self.encode(observations))
         before = np.zeros((len(inputs), self.plan['memory_units']), np.float32) if memory is None else memory
-        after, actions = np.zeros(before.shape, np.float32), {}
-        x = self.network(inputs, images, before, after)
-        if self.plan['memory_units']:
-            actions['next_memory'] = after
+        after = np.zeros(before.shape, np.float32)
+        return self.network(inputs, images, before, after), after
+
+    def actions(self, x: Array) -> dict[str, Array]:
+        """Return the parts of the actions, arrays [N, …] by name of the output, for outputs of the network."""
+        actions = {}
         for name, path, units in self.plan['outputs']:
             space = self.plan['action_space']
             for key in path:

@@ -23,6 +23,7 @@ from xagents.envs.observations.composite import CompositeObservation
 from xagents.envs.observations.flat_spaces import byte_scale, channels_last_order
 from xagents.envs.space_serialization import space_to_dict
 from xagents.envs.spaces import ActionDecoder
+from xagents.export.bounds import box_scaling
 from xagents.networks.keras_to_plan import flat_parameters, layer_calls, plan_from_model
 from xagents.networks.layers import ImageBytes, VectorBytes
 from xagents.networks.memory import memory_units, step_outputs
@@ -139,17 +140,24 @@ class ExportedPolicy:
         outputs: the outputs of the policy.
         network: the Keras model from encoded, normalised observations [N, *D] to the policy's outputs.
         memory_units: M, the length of the memory [N, M], a further input and output; 0 without memory.
+        arrays: raw observations, from which a format may make examples: arrays [N, …] by names of the inputs.
+        starts: bool [N], whether an observation is the first one of an episode.
+        agent: the agent.
         function: a function from tensors [N, …], by names of the inputs, to those of the outputs, for any N.
         module: a module with the variables of the function, for saving.
 
     Args:
         agent: the agent.
         network: the agent's acting network, or a copy of it in float32.
+        batch: raw observations [N, …], as vector environments return them.
+        starts: bool [N], whether an observation is the first one of an episode.
     """
 
-    def __init__(self, agent: BaseAgent, network: keras.Model):
+    def __init__(self, agent: BaseAgent, network: keras.Model, batch: Any, starts: np.ndarray):
         self.inputs, self.outputs = inputs_of(agent), policy_outputs(agent.envs.action_space)
-        self.network, self._agent = agent.greedy_model(network), agent
+        self.arrays = {part.name: part.extract(batch) for part in self.inputs}
+        self.starts = starts
+        self.network, self.agent = agent.greedy_model(network), agent
         network = self.network
         self.memory_units = memory_units(network)
         self.module = tf.Module()
@@ -183,7 +191,7 @@ class ExportedPolicy:
         Raises:
             ValueError: if the network cannot be represented as a plan.
         """
-        agent, encoder = self._agent, self._agent.envs.encoder
+        agent, encoder = self.agent, self.agent.envs.encoder
         axes = None if encoder._order is None else list(encoder._order)
         observed, composite = encoder.raw_space, encoder.composite
         if composite is not None:
@@ -367,25 +375,8 @@ def _make_decoder(space: spaces.Space) -> Callable[[tf.Tensor], tf.Tensor]:
 
 def _scale_to_bounds(space: spaces.Box, x: tf.Tensor) -> tf.Tensor:
     """Return actions [N, A] scaled to the bounds of a Box, in float32, which every runtime supports."""
-    low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
-    finite = np.isfinite(low) & np.isfinite(high)
-    bound = np.where(finite, np.float32(1), np.float32(np.inf))
-    low32, high32 = _round_inward(low, np.inf), _round_inward(high, -np.inf)
-    low, high = np.where(finite, low, -1.0), np.where(finite, high, 1.0)
-    half, middle = (high / 2 - low / 2).astype(np.float32), (high / 2 + low / 2).astype(np.float32)
-    scaled = tf.clip_by_value(x, -bound, bound) * half + middle
+    scaling = box_scaling(space)
+    scaled = tf.clip_by_value(x, -scaling.limit, scaling.limit) * scaling.half + scaling.middle
     if np.issubdtype(space.dtype, np.integer):
         scaled = tf.round(scaled)
-    return tf.clip_by_value(scaled, low32, high32)
-
-
-def _round_inward(bounds: np.ndarray, direction: float) -> np.ndarray:
-    """Return bounds in float32, rounded towards the inside of the space.
-
-    Args:
-        bounds: lower or upper bounds.
-        direction: inf for lower bounds, -inf for upper bounds.
-    """
-    rounded = bounds.astype(np.float32)
-    outside = rounded < bounds if direction > 0 else rounded > bounds
-    return np.where(outside, np.nextafter(rounded, np.float32(direction)), rounded)
+    return tf.clip_by_value(scaled, scaling.low, scaling.high)

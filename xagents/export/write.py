@@ -16,7 +16,8 @@ from xagents.checkpoints.status import EXPORT_DESCRIPTION
 from xagents.envs.space_serialization import space_to_dict
 from xagents.export import check
 from xagents.export.check import Agreement, check_agreement
-from xagents.export.formats import Format, PolicyFunction, find_format
+from xagents.export.contract import CONTRACT, describe_contract
+from xagents.export.formats import Format, LoadedPolicy, find_format
 from xagents.options.errors import OptionError, did_you_mean
 from xagents.system.files import fsync
 from xagents.system.paths import check_folder
@@ -63,8 +64,9 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
     Args:
         agent: the agent, whose present weights and statistics are exported.
         format: `savedmodel` (a folder), `litert` (`policy.tflite`), `onnx` (`policy.onnx`; requires the extra `export`)
-            or `numpy` (a folder with `policy.py`).
-        out: a folder that does not exist yet or is empty. `policy.json` in it describes inputs and outputs.
+            `numpy` (a folder with `policy.py`) or `c` (`policy.h`, for a C compiler).
+        out: a folder that does not exist yet or is empty. `policy.json` in it describes the file,
+            and `contract.json` the meaning of inputs and outputs.
         observations: raw observations for the comparison: a batch [N, …] of the environment (a dict of arrays for a
             Dict space, a tuple for a Tuple space), or a sequence of N observations; for a policy with memory, those of
             one episode. When not given, observations are collected in a new environment.
@@ -74,7 +76,8 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
 
     Raises:
         OptionError: for an unknown format, missing packages, a policy that the format does not support, or a folder
-            that is not empty or not writable.
+            that is not empty or not writable; for names or units in the metadata of the environment of another form
+            than in `xagents.export.contract`.
         ValueError: if there is no environment for the comparison, or no network to export.
         RuntimeError: if the exported policy acts differently from the agent. Nothing is written to `out` then.
     """
@@ -97,22 +100,25 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
     kept = wanted.keeps_precision and agent.actor.plan is None
     exact = kept or all(layer.compute_dtype == 'float32' for layer in network.layers)
     network = network if exact else to_float32(network)
-    policy = ExportedPolicy(agent, network)
-    arrays = {part.name: part.extract(batch) for part in policy.inputs}
+    policy = ExportedPolicy(agent, network, seen.batch, seen.starts)
+    contract = describe_contract(agent, policy)
     temporary = folder.parent / f'.{folder.name}.new'
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        run = _write_policy(format, wanted, policy, temporary / wanted.file)
+        loaded = _write_policy(format, wanted, policy, temporary / wanted.file)
         # an export in float32 is first compared with the agent's network in float32
         acting = agent.acting_policy
         if not exact:
             acting = acting.with_network(type(agent.actor)(network, agent.statistics.dtype))
-        agreement = check_agreement(agent, run, seen, arrays, check.TOLERANCE, acting)
+        agreement = check_agreement(agent, loaded.run, seen, policy.arrays, check.TOLERANCE, acting)
         if not exact:  # then with the agent's own, coarser actions
-            agreement = check_agreement(agent, run, seen, arrays, check.BFLOAT16_TOLERANCE, agent.acting_policy)
-        description = {'format': format, 'file': wanted.file or '.', **describe_policy(agent, policy, agreement)}
-        (temporary / EXPORT_DESCRIPTION).write_text(json.dumps(description, indent=2, allow_nan=False) + '\n')
+            acting = agent.acting_policy
+            agreement = check_agreement(agent, loaded.run, seen, policy.arrays, check.BFLOAT16_TOLERANCE, acting)
+        about = {**describe_policy(agent, policy, agreement), **loaded.details}
+        description = {'format': format, 'file': wanted.file or '.', **about}
+        for name, record in ((EXPORT_DESCRIPTION, description), (CONTRACT, contract)):
+            (temporary / name).write_text(json.dumps(record, indent=2, allow_nan=False) + '\n')
         for path in (*temporary.rglob('*'), temporary):
             fsync(path)
         os.replace(temporary, folder)
@@ -120,7 +126,8 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         shutil.rmtree(temporary, ignore_errors=True)
     fsync(folder.parent)
     path = Path(out) / wanted.file
-    print(f'{path}: {_size(path)}; {_agreement_line(agreement)}')
+    note = f'{loaded.note} ' if loaded.note else ''
+    print(f'{path}: {_size(path)}; {note}{_agreement_line(agreement)}')
     return path
 
 
@@ -182,8 +189,8 @@ def _describe_memory(units: int) -> dict[str, Any]:
     return {'input': before, 'output': after, 'shape': [None, units], 'dtype': 'float32', 'rule': rule}
 
 
-def _write_policy(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> PolicyFunction:
-    """Write a policy and return a function that calls the written file.
+def _write_policy(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> LoadedPolicy:
+    """Write a policy, and load the written file.
 
     Raises:
         OptionError: if the format does not support the policy.
@@ -192,7 +199,7 @@ def _write_policy(name: str, wanted: Format, policy: ExportedPolicy, path: Path)
     with quiet_stderr():  # hides the output of converters, unless the block raises
         try:
             wanted.write(policy, path)
-            return wanted.load(path)
+            return wanted.load(path, policy)
         except OSError:
             raise
         except Exception as error:

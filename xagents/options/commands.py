@@ -213,7 +213,11 @@ class DatasetsOptions(Options):
 class ExportOptions(TrainedAgentOptions):
     """`xagents export`."""
 
-    format: str = option('savedmodel', 'format of the policy', choices=('savedmodel', 'litert', 'onnx', 'numpy'))
+    format: str = option(
+        'savedmodel',
+        'format of the policy; c is one C99 header',
+        choices=('savedmodel', 'litert', 'onnx', 'numpy', 'c'),
+    )
     out: str | None = folder('directory for the policy')
     policy: str | None = named('name of the exported policy, for a team')
 
