@@ -49,6 +49,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
         'presets': {'dest': 'agent', 'choices': list(agents)},
         'completion': {'dest': 'shell', 'choices': SHELLS},
         'runs': {'dest': 'folder', 'complete': shtab.DIRECTORY, 'nargs': '*'},
+        'report': {'dest': 'folder', 'complete': shtab.DIRECTORY, 'nargs': '*'},
         'plot': {'dest': 'history', 'complete': shtab.FILE, 'nargs': '*'},
     }
     parser = Parser('xagents')

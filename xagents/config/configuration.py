@@ -93,6 +93,17 @@ def read_plain_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, {})}
 
 
+def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the section `about` of a file of settings: command, time, versions. It is empty if there is none.
+
+    Raises:
+        ValueError: if the file is missing, or is no mapping of YAML.
+    """
+    node = read_nodes(path).get(ABOUT)
+    about = None if node is None else yaml.safe_load(yaml.serialize(node))
+    return about if isinstance(about, dict) else {}
+
+
 def check_config(path: str | os.PathLike[str]) -> None:
     """Raise OptionError, with the nearest name, if `--config` does not name a file."""
     if os.path.isdir(path) or not os.path.exists(path):  # not for a pipe, which can be read only once
