@@ -333,6 +333,18 @@ def test_what_can_be_read_is_shown_and_the_rest_is_named(here):
     assert page.numbers('data-run')['seeds/seed=5']['best_reward'] == [150.0]
 
 
+@pytest.mark.parametrize('env', ['!!python/object/apply:os.system [x]', '2026-13-99T99:99:99Z', '[a, {b: c}]'])
+def test_settings_of_any_form_have_a_page(here, env):
+    folder = make_run(here / 'a')
+    text = (folder / 'config.yaml').read_text()
+    (folder / 'config.yaml').write_text(
+        text.replace('env: "CartPole-v1"', f'env: {env}').replace('about:', 'about: 3\nx:')
+    )
+    make_run(here / 'b')
+    page = page_of('a', 'b')
+    assert page.numbers('data-run')['b'] and len(page.all('svg')) >= 2
+
+
 def test_a_run_that_has_just_begun_has_a_page(here):
     folder = make_run(here / 'a', metrics=False, status={'state': 'running', 'mean_reward': None, 'best_reward': None})
     (folder / 'history.parquet').unlink()

@@ -85,7 +85,7 @@ def run_curves(
     """
     found = [(one, index) for index, folder in enumerate(run_dirs) for one in find_runs([folder])]
     drawable = [(one, index, _drawable(one, column, on_problem)) for one, index in found]
-    envs = {run.config.get('env') for _, _, runs in drawable for run in runs}
+    envs = {str(run.config.get('env')) for _, _, runs in drawable for run in runs}
     names = ['agent', 'env'] if len(envs) > 1 else ['agent']
 
     frames, bases, settings, folders, env_ids = [], [], [], [], []

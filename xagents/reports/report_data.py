@@ -256,9 +256,9 @@ def _phases(frame: pd.DataFrame) -> dict[str, float]:
 
 def best_runs(runs: Sequence[RunReport]) -> list[RunReport]:
     """Return the run with the best mean reward in each environment; scores of two environments are not compared."""
-    best: dict[Any, RunReport] = {}
+    best: dict[str, RunReport] = {}
     for run in runs:
-        env = run.summary.config.get('env')
+        env = str(run.summary.config.get('env'))
         if run.summary.config and (env not in best or _rank(run) > _rank(best[env])):
             best[env] = run
     return list(best.values())

@@ -217,7 +217,10 @@ def _curves(groups: Sequence[ReportGroup]) -> tuple[list[Chart], list[str]]:
     charts: list[Chart] = []
     problems: dict[str, None] = {}
     evaluated = any(run.evaluations for group in groups for run in group.runs)
-    columns = {'mean_reward': 'Mean reward of training episodes', **({EVALUATED: 'Mean reward of evaluations'} if evaluated else {})}
+    columns = {
+        'mean_reward': 'Mean reward of training episodes',
+        **({EVALUATED: 'Mean reward of evaluations'} if evaluated else {}),
+    }
     for column, title in columns.items():
         missing: list[tuple[Path, str]] = []
         curves = run_curves(
