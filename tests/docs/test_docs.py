@@ -26,7 +26,7 @@ OTHERS = [ROOT / 'README.md']
 OTHERS += [
     ROOT / 'docs' / f'{name}.md'
     for name in (
-        *('guide', 'recipes', 'runs', 'explorers', 'datasets', 'hindsight', 'teams', 'tuning', 'populations'),
+        *('guide', 'recipes', 'runs', 'explorers', 'datasets', 'hindsight', 'teams', 'tuning', 'populations', 'report'),
         *('policy', 'coming_from', 'gallery', 'benchmarks'),
     )
 ]
