@@ -18,6 +18,7 @@ from xagents.cli.report import record_best
 from xagents.doctor.finding import Finding
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
+from xagents.options.errors import OptionError
 from xagents.reports import report_page
 from xagents.reports.report_data import (
     MAX_EVALUATIONS,
@@ -454,7 +455,8 @@ def test_the_video_is_that_of_the_best_run(here, monkeypatch):
 @pytest.mark.parametrize(
     ('error', 'line'),
     [
-        (ValueError('X-v0 draws no pictures'), 'No video: X-v0 draws no pictures'),
+        (OptionError('video_dir', 'X-v0 draws no pictures'), 'No video: X-v0 draws no pictures'),
+        (ValueError('no\ncheckpoint'), 'No video: no checkpoint'),
         (RuntimeError('no\ndisplay'), 'No video: RuntimeError: no display'),
     ],
 )

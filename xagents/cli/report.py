@@ -30,8 +30,8 @@ def _read_study(url: str, name: str | None) -> StudyTrials:
     """Return a study in a storage; raise OptionError if it does not exist."""
     import optuna
 
-    from xagents.tuning.report import study_trials
     from xagents.tuning.storages import one_line_errors, open_storage
+    from xagents.tuning.summary import study_trials
 
     storage = open_storage(url, create=False)
     with one_line_errors(url):

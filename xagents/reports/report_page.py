@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from xagents.options.errors import error_line, one_line
+from xagents.options.errors import OptionError, error_line, one_line
 from xagents.reports.curves import EVALUATED, run_curves
 from xagents.reports.lineage import draw_lineage
 from xagents.reports.population_files import Population, read_population
@@ -261,7 +261,9 @@ def _video(run: RunReport, record: RecordRun) -> VideoOfRun:
     try:
         recording = record(run.folder)
     except Exception as error:  # an environment may raise any exception
-        reason = one_line(error) if isinstance(error, ValueError) else error_line(error)
+        # the user has not typed the option of an OptionError
+        text = error.problem if isinstance(error, OptionError) else error
+        reason = one_line(text) if isinstance(error, ValueError) else error_line(error)
         return VideoOfRun(run, '', f'No video: {reason}')
     size = len(recording.content)
     if size > MAX_VIDEO_BYTES:

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 from xagents.config.configuration import to_yaml
 from xagents.options.declaration import to_flags
 from xagents.options.errors import format_value
-from xagents.reports.trials import StudyTrials
 from xagents.system.files import atomic_write
-from xagents.tuning.plots import PLOTS, DrawFunction, NoPlotError, importances, objective_name, unique_names
-from xagents.tuning.studies import best_trial, trial_options
+from xagents.tuning.plots import PLOTS, DrawFunction, NoPlotError, objective_name, unique_names
 
 if TYPE_CHECKING:
     import optuna
@@ -80,16 +78,6 @@ def write_report(
             left_out.append(f'{name} ({problem}{older})')
     lines = [f'Written to {folder}: {", ".join(written)}'] if written else []
     return lines + ([f'Left out: {", ".join(left_out)}'] if left_out else [])
-
-
-def study_trials(study: optuna.Study) -> StudyTrials:
-    """Return the trials of a study for a page of `xagents report`."""
-    trials, best = study.get_trials(deepcopy=False), best_trial(study)
-    shares: dict[str, float] = {}
-    with _warnings_off(), contextlib.suppress(NoPlotError):
-        shares = importances(study, trials)
-    options = {} if best is None else {'agent': study.user_attrs.get('agent'), **trial_options(study, best)}
-    return StudyTrials(study.study_name, trials_frame(trials), options, objective_name(study), shares)
 
 
 def trials_frame(trials: Sequence[FrozenTrial]) -> pd.DataFrame:
