@@ -507,6 +507,26 @@ def test_the_best_curves_are_drawn_and_the_line_says_how_many():
     assert f'The {len(CURVE_COLOURS)} of 9 curves' in chart.notes[0]
 
 
+def test_a_curve_has_the_same_colour_in_every_chart():
+    colours = {}
+    frames, labels = [frame_of([0, 3]), frame_of([0, 2]), frame_of([0, 1]), frame_of([0, 1])], ['a', 'b', 'c', 'c']
+    first = curve_chart(frames, labels, 'mean_reward', 'a', 'Mean', colours)
+    second = curve_chart([*frames[1:], frame_of([0, 9])], [*labels[1:], 'd'], 'mean_reward', 'b', 'Mean', colours)
+    assert {key.label: key.colour for key in first.legend} == {'a': 0, 'b': 1, 'c': 2}
+    assert {key.label: key.colour for key in second.legend} == {'d': 0, 'b': 1, 'c': 2}
+    for colour, label, curve in ((0, 'd', 9), (1, 'b', 2)):
+        (line,) = re.findall(rf'<title>{label}: {curve}.00 at the end</title><path [^>]*>', second.wide)
+        assert f'var(--c{colour})' in line
+    assert re.search(r'fill: var\(--c2\); fill-opacity: 0.2', second.wide)
+
+
+def test_runs_on_data_sets_have_one_chart(here):
+    make_run(here / 'a', dataset='d/e-v0')
+    (here / 'a' / 'history.parquet').unlink()
+    page = page_of('a')
+    assert 'Mean reward of evaluations' in page.text and 'training episodes' not in page.text
+
+
 def test_the_legend_has_the_values_and_the_runs_of_a_curve():
     frames = [frame_of([0, 4]), frame_of([0, 8]), frame_of([1, 2, np.nan])]
     chart = curve_chart(frames, ['_seeds', '_seeds', 'b'], 'mean_reward', 'a', 'Mean')

@@ -216,6 +216,7 @@ def _curves(groups: Sequence[ReportGroup]) -> tuple[list[Chart], list[str]]:
         return [], []
     charts: list[Chart] = []
     problems: dict[str, None] = {}
+    colours: dict[str, dict[str, int]] = {}  # by environment
     evaluated = any(run.evaluations for group in groups for run in group.runs)
     columns = {
         'mean_reward': 'Mean reward of training episodes',
@@ -223,9 +224,9 @@ def _curves(groups: Sequence[ReportGroup]) -> tuple[list[Chart], list[str]]:
     }
     for column, title in columns.items():
         missing: list[tuple[Path, str]] = []
-        curves = run_curves(
-            [group.found.folder for group in groups], column, on_problem=lambda *problem, to=missing: to.append(problem)
-        )
+        # the mean rewards of runs on data sets are those of their evaluations
+        drawn = [one.found.folder for one in groups if column == EVALUATED or not (evaluated and _is_offline(one))]
+        curves = run_curves(drawn, column, on_problem=lambda *problem, to=missing: to.append(problem))
         if column == 'mean_reward':
             problems |= dict.fromkeys(f'{folder}: {problem}' for folder, problem in missing)
         for index, env in enumerate(dict.fromkeys(curves.envs)):
@@ -234,10 +235,15 @@ def _curves(groups: Sequence[ReportGroup]) -> tuple[list[Chart], list[str]]:
             name = f'{column.replace("/", "-").replace("_", "-")}-{index}'
             full = title if curves.env else f'{title}, {env}'
             try:
-                charts.append(curve_chart(frames, labels, column, name, full))
+                charts.append(curve_chart(frames, labels, column, name, full, colours.setdefault(env, {})))
             except ValueError as error:
                 problems[f'{full}: {one_line(error)}'] = None
     return charts, list(problems)
+
+
+def _is_offline(group: ReportGroup) -> bool:
+    """Return whether runs of a group learn from a data set."""
+    return any(run.summary.config.get('dataset') for run in group.runs)
 
 
 def _findings(runs: Sequence[RunReport], check: CheckRun) -> tuple[list[FindingOfRuns], list[str]]:

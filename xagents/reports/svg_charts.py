@@ -156,7 +156,14 @@ def _variable(match: re.Match[str]) -> str:
     return f'var(--{colours[match[0]]})'
 
 
-def curve_chart(frames: Sequence[pd.DataFrame], labels: Sequence[str], column: str, name: str, title: str) -> Chart:
+def curve_chart(
+    frames: Sequence[pd.DataFrame],
+    labels: Sequence[str],
+    column: str,
+    name: str,
+    title: str,
+    colours: dict[str, int] | None = None,
+) -> Chart:
     """Draw the curves of runs over steps: the interquartile mean of the runs of a label, with its 95 % interval.
 
     At most `len(CURVE_COLOURS)` curves are drawn, those with the best last values.
@@ -167,6 +174,7 @@ def curve_chart(frames: Sequence[pd.DataFrame], labels: Sequence[str], column: s
         column: column to draw.
         name: name of the chart, unique in its page.
         title: title of the chart.
+        colours: numbers of the colours of labels in earlier charts of the page. New labels are added.
 
     Raises:
         ValueError: if runs with equal labels have no common range of steps, or there is no number.
@@ -178,6 +186,9 @@ def curve_chart(frames: Sequence[pd.DataFrame], labels: Sequence[str], column: s
     means = {label: sum(values) / len(values) for label, values in last.items()}
     shown = sorted(means, key=lambda label: -means[label])[: len(CURVE_COLOURS)]
     members = [(f, label) for label in shown for f, one in zip(frames, labels, strict=True) if one == label]
+    colours = {} if colours is None else colours
+    free = [index for index in range(len(CURVE_COLOURS)) if index not in [colours.get(label) for label in shown]]
+    colours |= {label: free.pop(0) for label in shown if label not in colours}
     legend: list[CurveKey] = []
     titles: dict[str, str] = {}
 
@@ -190,10 +201,15 @@ def curve_chart(frames: Sequence[pd.DataFrame], labels: Sequence[str], column: s
             drawn.remove()
         axes.set_ylabel('mean reward')
         legend[:] = []
-        for index, (label, line) in enumerate(zip(shown, axes.lines, strict=True)):
-            line.set_gid(f'curve-{index}')
-            legend.append(CurveKey(label, index, len(last[label]), float(np.asarray(line.get_ydata())[-1])))
-            titles[f'curve-{index}'] = f'{label}: {legend[-1].last:.2f} at the end'
+        bands = iter(axes.collections)
+        for label, line in zip(shown, axes.lines, strict=True):
+            colour, n = colours[label], len(last[label])
+            line.set_color(CURVE_COLOURS[colour])
+            line.set_gid(f'curve-{colour}')
+            if n > 1:
+                next(bands).set_color(CURVE_COLOURS[colour])
+            legend.append(CurveKey(label, colour, n, float(np.asarray(line.get_ydata())[-1])))
+            titles[f'curve-{colour}'] = f'{label}: {legend[-1].last:.2f} at the end'
 
     def describe() -> str:
         return f'{title} over environment steps. {"; ".join(f"{key.label} ends at {key.last:.2f}" for key in legend)}.'
