@@ -128,6 +128,7 @@ check('completion', 'numpy', 'gymnasium', 'shtab')
 def test_imports_pages_and_refusals_load_nothing_heavy(tmp_path):
     lines = ['', '--help', 'train', 'train ppo', 'plot', '--version', 'train ppo --gama 2']
     lines += ['train ppo --env X --max-steps 0']
+    lines += ['report', 'report a --out b.txt', 'report a --study s']
     lines += ['play ppo --env X', 'tran', 'train poo', 'plot --by step', 'plot a b --labels c']
     lines += ['compare', 'compare a b --labels c', 'compare a b --score x']
     lines += ['tune ppo --print-search --lr 1e-4 1e-2', 'tune ppo --env X --lr 2 1', 'tune ppo']
@@ -164,7 +165,7 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
     ('line', 'message'),
     [
         ('tran ppo', 'command: got tran, expected one of train, play, tune, evaluate, record, datasets, explore, '
-         'export, runs, plot, compare, doctor, presets, completion (did you mean train?)'),
+         'export, runs, plot, report, compare, doctor, presets, completion (did you mean train?)'),
         ('train poo --env X', f'agent: got poo, expected one of {AGENTS} (did you mean ppo?)'),
         (f'train a2c {GOAL} --ppo-epochs 3', '--ppo-epochs: is no option of xagents train a2c, but of ppo'),
         ('train ppo --env CartPole-v1',

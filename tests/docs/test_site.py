@@ -1,21 +1,13 @@
 """Tests of the documentation site: strict build, links, search in a browser, no requests to other hosts."""
 
 import re
-import shutil
 import time
 
 import pytest
 
 import xagents
 from docs.site import build, pages
-
-CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
-# the browser itself makes no requests
-ARGUMENTS = (
-    *('--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run'),
-    *('--disable-background-networking', '--disable-component-update', '--disable-sync'),
-)
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed')
+from tests.browser import ARGUMENTS, CHROMIUM, needs_browser
 
 
 @pytest.fixture(scope='module')

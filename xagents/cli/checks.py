@@ -15,7 +15,7 @@ from xagents.datasets.dataset_names import NAME_HINT, check_name, check_new
 from xagents.explorers.addresses import parse_address
 from xagents.explorers.keys import read_key
 from xagents.factory.pretrained import find_pretrained
-from xagents.options.commands import CompareOptions, DoctorOptions
+from xagents.options.commands import CompareOptions, DoctorOptions, ReportOptions
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, no_environment
 from xagents.options.errors import (
@@ -180,6 +180,19 @@ def check_plot(paths: list[str], given: GivenOptions) -> None:
     count = len(paths) + len(folders)
     if 'labels' in given and len(given['labels']) != count:
         raise OptionError('labels', f'got {len(given["labels"])}, expected {count}, one for each history')
+
+
+def check_report(folders: list[str], given: GivenOptions) -> None:
+    """Refuse a report on nothing, and a page that cannot be written."""
+    if not folders and 'storage' not in given:
+        expected = 'expected directories of runs, of groups of runs, of populations or of xagents tune --out'
+        raise InputError(f'got no directory, {expected}, or --storage')
+    if 'study' in given and 'storage' not in given:
+        raise requires('study', given['study'], '--storage')
+    out = given.get('out', declared_options(ReportOptions)['out'].default)
+    if os.path.splitext(out)[1].lower() not in ('.html', '.htm'):
+        raise OptionError('out', f'got {format_value(out)}, expected a path that ends in .html')
+    check_parent('out', out)
 
 
 def check_runs_command(folders: list[str], given: GivenOptions) -> None:

@@ -124,6 +124,15 @@ _COMMANDS = (
         takes_agent=False,
     ),
     Command(
+        'report',
+        'Write a page about runs, groups of runs, populations and studies',
+        ('DIR ... [options]', '--storage URL [options]'),
+        (('Report', options.ReportOptions),),
+        'report:report',
+        checks.check_report,
+        takes_agent=False,
+    ),
+    Command(
         'compare',
         'Compare groups of runs over environments and seeds',
         ('GROUP GROUP ... [options]', 'GROUP GROUP --versus GROUP --out compare.png [options]'),

@@ -50,6 +50,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
         'doctor': {'dest': 'environment', 'choices': names['env'], 'nargs': '*'},
         'completion': {'dest': 'shell', 'choices': SHELLS},
         'runs': {'dest': 'folder', 'complete': shtab.DIRECTORY, 'nargs': '*'},
+        'report': {'dest': 'folder', 'complete': shtab.DIRECTORY, 'nargs': '*'},
         'plot': {'dest': 'history', 'complete': shtab.FILE, 'nargs': '*'},
         'compare': {'dest': 'group', 'complete': shtab.DIRECTORY, 'nargs': '*'},
     }

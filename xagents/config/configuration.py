@@ -89,8 +89,26 @@ def read_plain_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         ValueError: if the file is missing, or is no mapping of YAML.
     """
     nodes = read_nodes(path)
-    values = {name: yaml.safe_load(yaml.serialize(node)) for name, node in nodes.items() if name != ABOUT}
+    values = {name: _plain_value(path, name, node) for name, node in nodes.items() if name != ABOUT}
     return {name: value for name, value in values.items() if value not in (None, {})}
+
+
+def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the section `about` of a file of settings: command, time, versions. It is empty if there is none.
+
+    Raises:
+        ValueError: if the file is missing, or is no mapping of YAML.
+    """
+    node = read_nodes(path).get(ABOUT)
+    about = None if node is None else _plain_value(path, ABOUT, node)
+    return about if isinstance(about, dict) else {}
+
+
+def _plain_value(path: str | os.PathLike[str], name: str, node: yaml.Node) -> Any:
+    try:
+        return yaml.safe_load(yaml.serialize(node))
+    except (yaml.YAMLError, ValueError) as error:  # an unknown tag, or a number or date that does not exist
+        raise ValueError(f'{path}: {name.replace("_", "-")}: has no plain value') from error
 
 
 def check_config(path: str | os.PathLike[str]) -> None:

@@ -282,6 +282,19 @@ class PlotOptions(Options):
 
 
 @dataclasses.dataclass
+class ReportOptions(Options):
+    """`xagents report`."""
+
+    out: str = option('report.html', 'the page, a path that ends in .html; replaces an existing file', metavar='PATH')
+    video: bool = option(True, 'show the best policy: its newest video, or an episode that is played and recorded')
+    storage: str | None = option(None, 'storage of a study of xagents tune, to report on the study', metavar='URL')
+    study: str | None = named('name of the study in --storage (default: the only one)')
+    debug: bool = option(False, 'show the traceback of an error')
+
+    rules: ClassVar[Rules] = (needs('study', '--storage', lambda o: o.storage),)
+
+
+@dataclasses.dataclass
 class CompareOptions(Options):
     """`xagents compare`."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from xagents.config.configuration import read_plain_config
 from xagents.logs.history import COLUMNS, read_history
 from xagents.logs.metrics import STEPS, read_metrics
-from xagents.options.errors import OptionError, did_you_mean, format_value
+from xagents.options.errors import OptionError, did_you_mean, format_value, one_line
 from xagents.reports.search import FoundRuns, find_runs
 from xagents.reports.statistics import setting_label, varying_options
 from xagents.system.file_names import CONFIG
@@ -30,14 +30,19 @@ class RunCurves(NamedTuple):
     Attributes:
         frames: one frame per run, with the columns step and time and the column to draw.
         labels: one label per run. Runs with equal labels are averaged.
-        env: the environment of all runs; None if they differ.
+        envs: the environment of each run.
         has_group: whether at least one folder is a group of runs.
     """
 
     frames: list[pd.DataFrame]
     labels: list[str]
-    env: str | None
+    envs: list[str]
     has_group: bool
+
+    @property
+    def env(self) -> str | None:
+        """The environment of all runs; None if they differ."""
+        return self.envs[0] if len(set(self.envs)) == 1 else None
 
 
 class CurveData(NamedTuple):
@@ -57,7 +62,10 @@ class CurveData(NamedTuple):
 
 
 def run_curves(
-    run_dirs: Sequence[str | os.PathLike[str]], column: str, labels: Sequence[str] | None = None
+    run_dirs: Sequence[str | os.PathLike[str]],
+    column: str,
+    labels: Sequence[str] | None = None,
+    on_problem: Callable[[Path, str], object] | None = None,
 ) -> RunCurves:
     """Read one column of the history or the metrics of all runs in some folders.
 
@@ -69,16 +77,18 @@ def run_curves(
         run_dirs: run directories, groups of runs, or folders that contain them.
         column: name of the column.
         labels: one label per folder. Folders with equal labels give one curve.
+        on_problem: function that receives the folder and the problem of each run without a curve, which is then left
+            out. By default it is an error.
 
     Raises:
         ValueError: if there is no run, or a run has no such column or no number in that column.
     """
     found = [(one, index) for index, folder in enumerate(run_dirs) for one in find_runs([folder])]
-    drawable = [(one, index, _drawable(one, column)) for one, index in found]
-    envs = {run.config.get('env') for _, _, runs in drawable for run in runs}
+    drawable = [(one, index, _drawable(one, column, on_problem)) for one, index in found]
+    envs = {str(run.config.get('env')) for _, _, runs in drawable for run in runs}
     names = ['agent', 'env'] if len(envs) > 1 else ['agent']
 
-    frames, bases, settings, folders = [], [], [], []
+    frames, bases, settings, folders, env_ids = [], [], [], [], []
     for one, index, runs in drawable:
         varied = [name for name in varying_options([run.config for run in runs]) if name not in names]
         for run in runs:
@@ -86,15 +96,33 @@ def run_curves(
             bases.append(setting_label(run.config, names) if labels is None else labels[index])
             settings.append(setting_label(run.config, varied))
             folders.append(one.folder)
+            env_ids.append(str(run.config.get('env')))
     bases = _make_unique(bases, folders) if labels is None else bases
     drawn = [', '.join(filter(None, parts)) for parts in zip(bases, settings, strict=True)]
-    env = str(envs.pop()) if len(envs) == 1 else None
-    return RunCurves([f for f in frames if f is not None], drawn, env, any(one.is_group for one, _ in found))
+    return RunCurves([f for f in frames if f is not None], drawn, env_ids, any(one.is_group for one, _ in found))
 
 
-def _drawable(found: FoundRuns, column: str) -> list[CurveData]:
+def _drawable(
+    found: FoundRuns, column: str, on_problem: Callable[[Path, str], object] | None = None
+) -> list[CurveData]:
     """Return the curves that have enough rows: two in a group of runs, one otherwise."""
-    runs = [read_curve(run, column) for run in found.runs]
+    if on_problem is None:
+        return _check_drawable(found, column, [read_curve(run, column) for run in found.runs])
+    runs = []
+    for run in found.runs:
+        try:
+            runs.append(read_curve(run, column))
+        except (OSError, ValueError) as error:
+            on_problem(run, one_line(error))
+    try:
+        return _check_drawable(found, column, runs) if runs else []
+    except ValueError as error:
+        on_problem(found.folder, one_line(error))
+        return []
+
+
+def _check_drawable(found: FoundRuns, column: str, runs: list[CurveData]) -> list[CurveData]:
+    """Return the curves that have enough rows; raise ValueError if there is none."""
     drawable = [run for run in runs if run.rows > found.is_group] or [run for run in runs if run.rows]
     if drawable:
         return drawable

@@ -26,12 +26,13 @@ def save_lineage(folder: str | os.PathLike[str], out: str | os.PathLike[str], ti
     return write_picture(draw_lineage(Path(folder), title), target)
 
 
-def draw_lineage(folder: Path, title: str | None = None) -> Figure:
+def draw_lineage(folder: Path, title: str | None = None, figure: Figure | None = None) -> Figure:
     """Draw a population: a line from each member to its children. The ancestors of the best member are in colour.
 
     Args:
         folder: folder of the population.
         title: title of the plot; agent and environment by default.
+        figure: empty figure to draw on; a new one by default.
 
     Raises:
         ValueError: if no round is complete, or the files are damaged.
@@ -40,7 +41,7 @@ def draw_lineage(folder: Path, title: str | None = None) -> Figure:
     if not population.rounds:
         raise ValueError(f'{folder}: no round of the population is complete yet')
     steps, settings = population.steps(), _numeric_settings(population.rounds[-1])
-    figure = Figure(figsize=(8, 3.6 + 1.5 * len(settings)), layout='constrained')
+    figure = figure or Figure(figsize=(8, 3.6 + 1.5 * len(settings)), layout='constrained')
     heights = [3, *[1.4] * len(settings)]
     axes = np.atleast_1d(figure.subplots(len(heights), 1, sharex=True, height_ratios=heights))
     _draw(axes[0], population, steps, lambda member: member.score)

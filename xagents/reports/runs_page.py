@@ -109,11 +109,11 @@ def _records(run_groups: FoundRuns, runs: Sequence[RunSummary]) -> Iterator[dict
             'run': str(run.folder),
             'group': group,
             **{name: run.config.get(name) for name in ('agent', 'env', 'seed')},
-            **{name: _finite_number(run, name) for name in ('steps', 'games', 'seconds', 'mean_reward', 'best_reward')},
+            **{name: finite_number(run, name) for name in ('steps', 'games', 'seconds', 'mean_reward', 'best_reward')},
             **{name: run.status.get(name) for name in ('state', 'why', 'updated')},
             'problem': run.problem or None,
         }
-    for label, column, summary in _statistics(runs) if run_groups.is_group else ():
+    for label, column, summary in group_statistics(runs) if run_groups.is_group else ():
         yield {'run': None, 'group': group, 'setting': label, 'reward': column, **summary._asdict()}
 
 
@@ -146,12 +146,12 @@ def _rows(run_groups: Sequence[tuple[FoundRuns, Sequence[RunSummary]]]) -> Itera
         if number and (one.is_group or run_groups[number - 1][0].is_group):
             yield ''
         if one.is_group:
-            yield f'{one.folder} ({_count_line(runs, _n_requested_runs(one.folder) - len(runs))})'
+            yield f'{one.folder} ({count_line(runs, n_requested_runs(one.folder) - len(runs))})'
         for run in runs:
             yield _cells(run, f'  {run.folder.name}' if one.is_group else str(run.folder))
             if len(run.reason) > MAX_INLINE_REASON:
                 yield f'    {run.reason}'
-        for label, column, (n, mean, iqm, low, high) in _statistics(runs) if one.is_group else ():
+        for label, column, (n, mean, iqm, low, high) in group_statistics(runs) if one.is_group else ():
             start = f'  {label}: ' if label else '  '
             interval = f' [{low:.2f}, {high:.2f}], {n} runs' if n > 1 else ', 1 run'
             yield f'{start}{HEADERS[column].lower()}: mean {mean:.2f}, IQM {iqm:.2f}{interval}'
@@ -170,32 +170,37 @@ def _cells(run: RunSummary, name: str) -> TableRow:
     from rich.text import Text
 
     known = [run.config.get(column, run.status.get(column)) for column in ('agent', 'env', 'seed', 'steps', 'games')]
-    rewards = [_finite_number(run, column) for column in ('mean_reward', 'best_reward')]
+    rewards = [finite_number(run, column) for column in ('mean_reward', 'best_reward')]
     state = f'{run.state}: {run.reason}' if 0 < len(run.reason) <= MAX_INLINE_REASON else run.state
     return (
         name,
         *('-' if value is None else str(value) for value in known),
         *('-' if value is None else f'{value:.2f}' for value in rewards),
         Text(state, style=COLOURS.get(run.state, 'red')),
-        _local_time(run.status.get('updated')),
+        local_time(run.status.get('updated')),
     )
 
 
-def _statistics(runs: Sequence[RunSummary]) -> Iterator[tuple[str, str, Summary]]:
-    """Yield the label of a setting, the name of a reward column, and its statistics."""
+def group_settings(runs: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
+    """Return the readable runs of a group by the label of their setting, which is empty if no option differs."""
     readable = [run for run in runs if run.config]
     names = varying_options([run.config for run in readable]) if readable else []
     settings: dict[str, list[RunSummary]] = {}
     for run in readable:
         settings.setdefault(setting_label(run.config, names), []).append(run)
-    for label, members in settings.items():
+    return settings
+
+
+def group_statistics(runs: Sequence[RunSummary]) -> Iterator[tuple[str, str, Summary]]:
+    """Yield the label of a setting, the name of a reward column, and its statistics."""
+    for label, members in group_settings(runs).items():
         for column in ('best_reward', 'mean_reward'):
-            scores = [score for run in members if (score := _finite_number(run, column)) is not None]
+            scores = [score for run in members if (score := finite_number(run, column)) is not None]
             if scores:
                 yield label, column, summarise(scores)
 
 
-def _n_requested_runs(group: Path) -> int:
+def n_requested_runs(group: Path) -> int:
     """Return the number of runs that a group will have; 0 if its file cannot be read."""
     try:
         plain = read_plain_config(group / GROUP)
@@ -206,7 +211,7 @@ def _n_requested_runs(group: Path) -> int:
         return 0
 
 
-def _count_line(runs: Sequence[RunSummary], missing: int) -> str:
+def count_line(runs: Sequence[RunSummary], missing: int) -> str:
     """Return a line such as `6 runs: 3 finished, 2 running, 1 not begun`."""
     states = Counter(run.state for run in runs)
     if missing > 0:
@@ -216,14 +221,15 @@ def _count_line(runs: Sequence[RunSummary], missing: int) -> str:
     return f'{total} run{"s" if total != 1 else ""}' + (f': {each}' if each else '')
 
 
-def _finite_number(run: RunSummary, name: str) -> float | int | None:
+def finite_number(run: RunSummary, name: str) -> float | int | None:
     """Return a number of the status of a run, or None if it is missing or not finite."""
     value = run.status.get(name)
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     return value if known else None
 
 
-def _local_time(text: Any) -> str:
+def local_time(text: Any) -> str:
+    """Return a time of a status file in the local time zone; `-` if it is unknown."""
     try:
         moment = datetime.datetime.fromisoformat(str(text))
     except ValueError:

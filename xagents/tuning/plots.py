@@ -5,12 +5,12 @@ The plots of Optuna are not used: they change the style of all later figures, an
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xagents.reports.plotting import style_axes
+from xagents.reports.trials import BLUE, draw_trials
 
 if TYPE_CHECKING:
     import optuna
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 DrawFunction = Callable[['optuna.Study', Sequence['FrozenTrial']], 'Figure']
 
 OBJECTIVES = {'reward': 'mean reward', 'evaluation': 'mean evaluation'}
-BLUE, ORANGE = '#0072B2', '#D55E00'
 LONGEST_NAME = 32
 
 
@@ -39,29 +38,22 @@ def objective_name(study: optuna.Study) -> str:
 
 
 def _draw_history(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Figure:
-    from matplotlib.ticker import MaxNLocator
-
     complete = _complete(trials)
-    numbers, values = [trial.number for trial in complete], _values(complete)
-    so_far = list(itertools.accumulate(values, max))
     # extend the line of the best value to the last trial, complete or not
     last = max(trial.number for trial in trials if trial.state.is_finished())
     figure = _figure(4.5, study, 'History')
-    axes = figure.subplots()
-    axes.step([*numbers, last], [*so_far, so_far[-1]], where='post', color=ORANGE, label='best so far')
-    if pruned := _valued(trials, 'PRUNED'):
-        places = [trial.number for trial in pruned]
-        axes.scatter(places, _values(pruned), s=20, marker='x', color='0.6', label='pruned')
-    axes.scatter(numbers, values, s=24, color=BLUE, label='complete', zorder=3)
-    axes.set_xlabel('trial')
-    axes.set_ylabel(objective_name(study))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    style_axes(axes)
+    values, pruned = _values(complete), _values(_valued(trials, 'PRUNED'))
+    draw_trials(figure.subplots(), values, pruned, last, objective_name(study))
     figure.legend(loc='outside lower right', ncols=3, frameon=False)
     return figure
 
 
-def _draw_importances(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Figure:
+def importances(study: optuna.Study, trials: Sequence[FrozenTrial]) -> dict[str, float]:
+    """Return the importance of each searched option in percent, the most important first.
+
+    Raises:
+        NoPlotError: if the trials do not suffice.
+    """
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     complete = _complete(trials)
@@ -69,24 +61,28 @@ def _draw_importances(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Fig
         raise NoPlotError('no parameter is searched')
     if len(complete) < 2:
         raise NoPlotError('needs at least two complete trials')
-    if len(set(_values(complete))) == 1:
+    if len(set(_values(complete).values())) == 1:
         raise NoPlotError('all values are equal')
     # this evaluator needs no scikit-learn and uses no random numbers
     shares = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(), normalize=False)
     total = sum(shares.values())
     if not total > 0:
         raise NoPlotError('no parameter has an effect on the values')
-    ranked = sorted(shares.items(), key=lambda item: item[1])
+    return {name: 100 * share / total for name, share in sorted(shares.items(), key=lambda item: -item[1])}
+
+
+def _draw_importances(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Figure:
+    ranked = sorted(importances(study, trials).items(), key=lambda item: item[1])
     rows = max(len(ranked), 3)
     figure = _figure(1.4 + 0.32 * rows, study, 'Importances')
     axes = figure.subplots()
-    bars = axes.barh(range(len(ranked)), [100 * share / total for _, share in ranked], color=BLUE, height=0.7)
+    bars = axes.barh(range(len(ranked)), [share for _, share in ranked], color=BLUE, height=0.7)
     axes.bar_label(bars, fmt='%.0f %%', padding=3)
     axes.set_yticks(range(len(ranked)), [_label(name) for name, _ in ranked], parse_math=False)
     axes.set_xlim(0, 108)
     middle = (len(ranked) - 1) / 2
     axes.set_ylim(middle - rows / 2, middle + rows / 2)
-    axes.set_xlabel(f'importance for being among the best, % (of {len(complete)} complete trials)')
+    axes.set_xlabel(f'importance for being among the best, % (of {len(_complete(trials))} complete trials)')
     style_axes(axes)
     axes.grid(False, axis='y')
     return figure
@@ -106,8 +102,8 @@ def _valued(trials: Sequence[FrozenTrial], state: str) -> list[FrozenTrial]:
     return [t for t in trials if t.state.name == state and t.value is not None and math.isfinite(t.value)]
 
 
-def _values(trials: Sequence[FrozenTrial]) -> list[float]:
-    return [trial.value for trial in trials if trial.value is not None]
+def _values(trials: Sequence[FrozenTrial]) -> dict[int, float]:
+    return {trial.number: trial.value for trial in trials if trial.value is not None}
 
 
 def _label(text: str, longest: int = LONGEST_NAME) -> str:

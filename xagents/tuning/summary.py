@@ -1,15 +1,18 @@
-"""The first line of a call of `xagents tune`, and its output and files at the end."""
+"""The first line of a call of `xagents tune`, its output and files at the end, and its trials for a report."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections import Counter
 
 import optuna
 
 from xagents.options.declaration import to_flags
+from xagents.reports.trials import StudyTrials
 from xagents.tuning.plan import TuningError, TuningPlan
-from xagents.tuning.report import train_command, write_report
+from xagents.tuning.plots import NoPlotError, importances, objective_name
+from xagents.tuning.report import train_command, trials_frame, write_report
 from xagents.tuning.storages import mask_password
 from xagents.tuning.studies import best_trial, trial_options
 from xagents.tuning.trial_runner import TrialRunner
@@ -50,6 +53,16 @@ def print_summary(call: TrialRunner, command: str) -> None:
         said = [trial.user_attrs.get('reason') or trial.user_attrs.get('killed') for trial in study.trials]
         reasons = [*filter(None, said)] or ['nothing']
         raise TuningError(f'no trial was completed; the reason of the last one: {reasons[-1]}')
+
+
+def study_trials(study: optuna.Study) -> StudyTrials:
+    """Return the trials of a study for a page of `xagents report`."""
+    trials, best = study.get_trials(deepcopy=False), best_trial(study)
+    shares: dict[str, float] = {}
+    with contextlib.suppress(NoPlotError):
+        shares = importances(study, trials)
+    options = {} if best is None else {'agent': study.user_attrs.get('agent'), **trial_options(study, best)}
+    return StudyTrials(study.study_name, trials_frame(trials), options, objective_name(study), shares)
 
 
 def count_trials(call: TrialRunner) -> str:
