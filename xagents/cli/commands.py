@@ -146,7 +146,7 @@ _COMMANDS = (
         'Check an environment, or find out why a run did not learn',
         ('ENV [options]', '--run-dir DIR ... [options]'),
         (('Doctor', options.DoctorOptions), ENVIRONMENT),
-        'doctor:doctor',
+        'list_commands:doctor',
         checks.check_doctor,
         takes_agent=False,
     ),

@@ -1,4 +1,4 @@
-"""The commands that print or plot: runs, curves, comparisons, data sets, presets, the completion script of a shell.
+"""The commands that print or plot: runs, curves, comparisons, checks, data sets, presets, completion.
 
 Each function imports what it needs, so that a command runs in an environment with only the packages that it uses.
 """
@@ -6,9 +6,16 @@ Each function imports what it needs, so that a command runs in an environment wi
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xagents.cli.default_directory import PARENT
-from xagents.options.errors import GivenOptions, OptionError, as_input_errors
+from xagents.options.declaration import declared_options
+from xagents.options.environment import EnvironmentOptions
+from xagents.options.errors import GivenOptions, OptionError, as_input_errors, one_line
+
+if TYPE_CHECKING:
+    from xagents.doctor.run import RunData
 
 
 def plot(paths: list[str], given: GivenOptions, line: str) -> None:
@@ -68,6 +75,42 @@ def list_runs(folders: list[str], given: GivenOptions, line: str) -> str:
 
     with as_input_errors():
         return runs_page(folders or [PARENT], given.get('json', False))
+
+
+def doctor(words: list[str], given: GivenOptions, line: str) -> str:
+    """Return the page of an environment, or of runs."""
+    as_json = given.get('json', False)
+    if 'run_dir' in given:
+        return _doctor_runs(given['run_dir'], as_json)
+    from xagents.doctor.environment import check_environment
+    from xagents.doctor.page import environment_page
+    from xagents.envs.env_factory import EnvFactory
+
+    options = {name: value for name, value in given.items() if name in declared_options(EnvironmentOptions)}
+    env = str([*words, options.get('env')][0])
+    options['env'] = env
+    names = {'episodes': 'episodes', 'max_time': 'seconds', 'seed': 'seed'}
+    others = {argument: given[name] for name, argument in names.items() if name in given}
+    with as_input_errors():
+        factory = EnvFactory(**EnvironmentOptions(**options).asdict())
+        return environment_page(env, check_environment(factory, options=options, **others), as_json)
+
+
+def _doctor_runs(folders: list[str], as_json: bool) -> str:
+    """Return the pages of all runs in some folders."""
+    from xagents.doctor.page import runs_pages
+    from xagents.doctor.run import read_run_data
+    from xagents.reports.search import find_runs
+
+    with as_input_errors():
+        found = [run for group in find_runs(folders) for run in group.runs]
+    read: list[tuple[Path, RunData | str]] = []
+    for run in found:
+        try:
+            read.append((run, read_run_data(run)))
+        except ValueError as error:
+            read.append((run, one_line(error)))
+    return runs_pages(read, as_json)
 
 
 def datasets(wanted: list[str], given: GivenOptions, line: str) -> str:

@@ -16,7 +16,7 @@ from xagents.reports import aggregates
 from xagents.reports.aggregates import Band, Interval, estimate, estimate_band
 from xagents.reports.curves import EVALUATED, read_curve
 from xagents.reports.reference_scores import ScoreBounds, find_bounds
-from xagents.reports.score_groups import ScoredRun, ScoreGroup, common_envs, comparison_notes, read_groups
+from xagents.reports.score_groups import ScoredRun, ScoreGroup, common_envs, comparison_notes, read_score_groups
 from xagents.reports.statistics import LEVEL
 
 RESAMPLES = CompareOptions.resamples
@@ -209,7 +209,7 @@ def select_runs(
     versus: str | None = None,
 ) -> Selection:
     """Read what `compare` compares; the arguments and errors are those of `compare`."""
-    groups, notes = read_groups(folders, labels, score)
+    groups, notes = read_score_groups(folders, labels, score)
     if len(groups) < 2:
         raise ValueError(f'got one group, {groups[0].label}, expected at least two')
     baseline = None if versus is None else _find_group(versus, groups)

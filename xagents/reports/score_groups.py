@@ -68,7 +68,7 @@ class ScoreGroup(NamedTuple):
         return [np.array([run.score for run in self.runs[env]]) for env in envs]
 
 
-def read_groups(
+def read_score_groups(
     folders: Sequence[str | os.PathLike[str]], labels: Sequence[str] | None = None, score: str = 'final'
 ) -> tuple[list[ScoreGroup], list[str]]:
     """Read the scores of the runs in some folders.
