@@ -14,7 +14,7 @@ from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.rollouts import OBSERVATIONS, Rollout, RowState, allocate_rollout
 from xagents.collecting.statistics import Statistics
-from xagents.envs.interface import Envs
+from xagents.envs.interface import INFO, Envs, info_column
 from xagents.envs.spaces import ActionDecoder
 from xagents.system.arrays import add_prefix, strip_prefix
 
@@ -111,10 +111,14 @@ class ActingGroup:
     def _next_arrays(self, n_steps: int) -> Rollout:
         """Return the arrays of the oldest rollout, to be overwritten."""
         oldest = self._rollouts.pop(0)
-        if oldest is None or len(oldest['valid']) != n_steps:
+        if oldest is None or len(oldest['valid']) != n_steps or not self._has_infos(oldest):
             oldest = allocate_rollout(self.envs, n_steps, self.policy.columns, self.policy.memory_units)
         self._rollouts.append(oldest)
         return oldest
+
+    def _has_infos(self, rollout: Rollout) -> bool:
+        """Return whether a rollout has exactly the columns of infos that are selected now."""
+        return [info_column(name) for name in self.envs.infos.names] == [n for n in rollout if n.startswith(INFO)]
 
     def parts(self) -> dict[str, Any]:
         """Return the parts that have a state, by their names in checkpoints."""

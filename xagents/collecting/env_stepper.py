@@ -19,6 +19,7 @@ from xagents.collecting.opponents import OpponentPool
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import OBSERVATIONS, Rollout, RowState
 from xagents.collecting.statistics import Statistics
+from xagents.envs.interface import info_column
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.spaces import ActionDecoder
 from xagents.pipeline.context import EpisodeEnd
@@ -174,8 +175,10 @@ class LocalEnvStepper:
                 between = clock()
                 acting += between - before
                 results = envs.step_groups(actions)
-                for (_, rollout, _), (_, *given) in zip(groups, results, strict=True):
+                for (group, rollout, _), (_, *given) in zip(groups, results, strict=True):
                     rollout['rewards'][t], rollout['terminated'][t], rollout['truncated'][t] = given
+                    for name in group.infos.names:
+                        rollout[info_column(name)][t] = group.infos.numbers[name]
                     stats.steps += int(np.count_nonzero(rollout['valid'][t]))
                 if episodes := envs.pop_episodes():
                     stats.add(episodes, clock() - start)

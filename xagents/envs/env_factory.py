@@ -118,7 +118,13 @@ class EnvFactory:
             object.__setattr__(self, name, (value,) if single else tuple(value or ()))
 
     def __call__(
-        self, *, training: bool = True, in_process: bool = False, compiled: bool | None = None, **fields: Any
+        self,
+        *,
+        training: bool = True,
+        in_process: bool = False,
+        compiled: bool | None = None,
+        has_infos: bool = False,
+        **fields: Any,
     ) -> Envs:
         """Make the environments.
 
@@ -128,6 +134,7 @@ class EnvFactory:
             in_process: whether the environments run in this process instead of worker processes.
             compiled: whether functions may replace the steps of the environments; by default only for training, so
                 that a score is never of a copy of the environment.
+            has_infos: whether infos of steps are needed, which functions have only with a method `info`.
             fields: values that replace those of the factory, such as `n_envs` and `render_mode`.
 
         Raises:
@@ -141,14 +148,14 @@ class EnvFactory:
             fields['vector'] = 'auto'
         factory = dataclasses.replace(self, **fields)
         import_modules(factory.imports)
-        envs = factory._make_pool() if factory.vector == 'envpool' else factory._make_vector(compiled)
+        envs = factory._make_pool() if factory.vector == 'envpool' else factory._make_vector(compiled, has_infos)
         if self.vector in ('compiled', 'native'):
             envs.factory = dataclasses.replace(factory, vector=self.vector)
         return envs
 
-    def _make_vector(self, compiled: bool) -> Envs:
+    def _make_vector(self, compiled: bool, has_infos: bool) -> Envs:
         maker = self.maker()
-        made, has_reports = make_vector(maker, self.n_envs, self.vector, compiled)
+        made, has_reports = make_vector(maker, self.n_envs, self.vector, compiled, has_infos)
         stack = maker.atari.frame_stack if maker.atari else maker.images.frame_stack
         stack = 1 if maker.atari and maker.wrappers else stack  # a user's wrapper may change the stack
         about: dict[str, Any] = {'spec': maker.spec, 'frame_stack': stack, 'atari': maker.atari is not None}

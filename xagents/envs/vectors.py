@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -26,7 +26,6 @@ from xagents.envs.maker import EnvMaker, parameters_of
 from xagents.envs.multi_agent import AGENT_SET, AgentRows, ParallelVector
 from xagents.envs.observations.images import ImageOptions
 from xagents.envs.spaces import ObservationEncoder
-from xagents.envs.wrappers import REPORT
 from xagents.options.errors import OptionError
 
 # The number of environments from which Gymnasium's native vectors are faster than the loop. The cost of a native step
@@ -38,7 +37,7 @@ class LoopVectorEnv(VectorEnv):
     """A vector that steps environments with equal spaces one after the other in one process.
 
     The next step overwrites the returned arrays. The environments must be made by `EnvMaker` or `with_report`: their
-    infos contain a report if an episode ended, and are empty otherwise.
+    infos contain a report if an episode ended, and the numbers of an `InfoReader`, and are empty otherwise.
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env]) -> None:
@@ -82,7 +81,7 @@ class LoopVectorEnv(VectorEnv):
                 parts[i], rewards[i], terminated, truncated, info = env.step(actions[i])
                 terminations[i], truncations[i], ended[i] = terminated, truncated, terminated or truncated
             if info:
-                add_report(infos, i, info[REPORT], self.num_envs)
+                add_info(infos, i, info, self.num_envs)
         return self._batch_observations(), rewards, terminations, truncations, infos
 
     @property
@@ -105,15 +104,20 @@ class LoopVectorEnv(VectorEnv):
             env.close()
 
 
-def add_report(infos: dict[str, Any], i: int, episode: np.ndarray, n_envs: int) -> None:
-    """Add the report (float64 [4]) of an episode of environment `i` to a vector's infos, in Gymnasium's format."""
-    if REPORT not in infos:
-        infos[REPORT], infos[f'_{REPORT}'] = np.zeros((n_envs, 4)), np.zeros(n_envs, bool)
-    infos[REPORT][i] = episode
-    infos[f'_{REPORT}'][i] = True
+def add_info(infos: dict[str, Any], i: int, info: Mapping[str, Any], n_envs: int) -> None:
+    """Add the info of environment `i`, arrays and texts, to a vector's infos, in Gymnasium's format."""
+    for key, value in info.items():
+        if key not in infos:
+            is_text = isinstance(value, str)
+            infos[key] = np.full(n_envs, None, object) if is_text else np.zeros((n_envs, *value.shape), value.dtype)
+            infos[f'_{key}'] = np.zeros(n_envs, bool)
+        infos[key][i] = value
+        infos[f'_{key}'][i] = True
 
 
-def make_vector(maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True) -> tuple[VectorEnv, bool]:
+def make_vector(
+    maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True, has_infos: bool = False
+) -> tuple[VectorEnv, bool]:
     """Make a vector environment.
 
     Args:
@@ -123,12 +127,15 @@ def make_vector(maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True
             vector; else the loop), 'compiled' (functions), 'native' (Gymnasium's native vector), 'sync' (the loop) or
             'async' (worker processes).
         compiled: whether 'auto' may use functions.
+        has_infos: whether infos of steps are needed, which functions have only with a method `info`.
 
     Returns:
         the vector, and whether its infos contain the reports of `EpisodeReport`.
     """
     if vector == 'compiled' or (compiled and vector == 'auto' and n_envs >= NATIVE_FROM):
         form = functional_form(maker)
+        if not isinstance(form, str) and has_infos and not form.functional.has_info:
+            form = 'has no infos as functions (see --log-info)'
         if not isinstance(form, str):
             from xagents.envs.functional.vector import FunctionalVectorEnv  # loads TensorFlow
 

@@ -41,14 +41,12 @@ MAX_ENVS = 2**16
 class FragmentStats(CollectStats):
     """Statistics of a fragment, with the row and the environment of each finished episode for the learner."""
 
-    finished_episodes: list[tuple[float, int, bool | None, int, int, float, float | None, int | None]] = field(
-        default_factory=list
-    )
+    finished_episodes: list[tuple[Any, ...]] = field(default_factory=list)
 
     def add(self, episodes: list[EpisodeEnd], seconds: float) -> None:
         """Add episodes that ended in the present row."""
         self.finished_episodes += [
-            (e.reward, e.length, e.success, e.env, self.row, seconds, e.team, e.opponent) for e in episodes
+            (e.reward, e.length, e.success, e.env, self.row, seconds, e.team, e.opponent, e.info) for e in episodes
         ]
 
 
@@ -73,6 +71,7 @@ class RolloutWorker:
         if others:
             envs.close()
             raise ValueError(f'package versions of explorer and learner differ: {others}')
+        envs.select_infos(spec['infos'])
         self.stepper = LocalEnvStepper(envs)
         self.policies: dict[str, Policy] = {}
         self.statistics: dict[str, Statistics] = {}
@@ -126,6 +125,7 @@ class RolloutWorker:
         with contextlib.suppress(NotFiniteError):  # the learner finds the number as well and handles it
             self.stepper.fill([*rollouts.values()], requests, stats)
         result: dict[str, Any] = {'number': header['number'], 'episodes': stats.finished_episodes}
+        result['seen_infos'] = sorted(self.stepper.envs.seen_infos)
         sent: dict[str, np.ndarray] = {}
         for name, rollout in rollouts.items():
             rollout['valid'][stats.row + 1 :] = False  # rows after an error are not valid

@@ -17,7 +17,7 @@ from xagents.checkpoints.protocols import AgentOrigin
 from xagents.datasets.dataset_names import check_known
 from xagents.datasets.environments import check_fits, dataset_environment_options, offline_envs
 from xagents.datasets.reading import open_dataset
-from xagents.envs.create import ATARI_OPTIONS, as_envs, create_envs
+from xagents.envs.create import ATARI_OPTIONS, as_envs
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.functional.interface import FunctionalEnv
 from xagents.envs.interface import Envs
@@ -167,8 +167,10 @@ class AgentPlan:
             envs = MultiPolicyEnvs(EnvFactory(**settings.environment.asdict()), policy_mapping)
         elif settings.run.dataset is not None:
             settings, envs, lines = _dataset_envs(settings, self.typed_options)
+        elif new:
+            envs = EnvFactory(**settings.environment.asdict())(has_infos=bool(settings.run.log_info))
         else:
-            envs = create_envs(**settings.environment.asdict()) if new else self._ready_made_envs(env)
+            envs = self._ready_made_envs(env)
         try:
             if entry is TEAM_ENTRY:
                 agent = self._team(settings, envs, members)

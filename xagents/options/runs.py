@@ -70,6 +70,12 @@ class RunControlOptions(Options):
     )
     video_frequency: int | None = steps('steps between videos of a greedy episode; larger values record fewer videos')
     tensorboard: str | None = folder('directory for TensorBoard events')
+    log_info: list[str] | None = option(
+        None,
+        'numbers in the infos of the environment to log: the mean of their steps, and the mean of their sums over '
+        'episodes',
+        metavar='NAME',
+    )
     record_dataset: str | None = dataset_name('data set to which every collected episode is written')
     monitor_session: str | None = named('name of a Weights & Biases run for all metrics')
 
@@ -190,11 +196,16 @@ class RunOptions(SelfPlayOptions, LoggingOptions, DatasetOptions, ExplorerOption
         needs('eval_delay', '--eval-async', lambda o: o.eval_async),
         needs('download', '--dataset or --fill-from', lambda o: o.dataset or o.fill_from),
         *excluded(
-            ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster'),
+            ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster', 'log_info'),
             'with --dataset, which replaces collecting',
             lambda o: o.dataset,
         ),
         needs('max_lag', '--explorers', lambda o: o.explorers),
+        Rule(
+            'log_info',
+            lambda o: len({*(o.log_info or ())}) < len(o.log_info or ()),
+            lambda o: f'got {next(n for n in o.log_info if o.log_info.count(n) > 1)} twice, expected each name once',
+        ),
         *(needs(name, '--self-play', lambda o: o.self_play) for name in ('snapshot_frequency', 'pool', 'latest')),
         Rule('max_lag', lambda o: o.max_lag and o.overlap, 'got {o.max_lag} with --overlap, expected one of the two'),
         needs('cluster_key', '--cluster', lambda o: o.cluster),

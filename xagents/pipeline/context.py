@@ -32,6 +32,7 @@ class EpisodeEnd:
         step: environment steps of the rollout at the end of the episode; later, of the whole run.
         time: seconds of the rollout at the end of the episode; later, of the whole run.
         opponent: name of the opponent of a game, a whole number; None for other environments.
+        info: sums of the numbers of infos that `--log-info` selects, by name; None without the option.
     """
 
     reward: float
@@ -42,6 +43,7 @@ class EpisodeEnd:
     step: int = 0
     time: float = 0.0
     opponent: int | None = None
+    info: dict[str, float] | None = None
 
 
 @dataclasses.dataclass(slots=True)

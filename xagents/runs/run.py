@@ -44,6 +44,7 @@ class Run:
         needs_sampling: whether greedy play was far worse than training.
         stages_before_learning: names of the user's stages that change the batch before an update.
         episode_length: mean length of the episodes that ended last; NaN before the first.
+        missing_infos: the names of `--log-info` that have not appeared in infos; empty once a warning was printed.
     """
 
     def __init__(self, agent: LearningAgent, options: RunOptions, command: str = ''):
@@ -61,6 +62,7 @@ class Run:
         self.overlap: Any = None
         self.evaluations: Any = None
         self.stream: Callable[[], Any] = lambda: None
+        self.missing_infos = {*(options.log_info or ())}
         self._paused = 0.0
 
     @property

@@ -17,6 +17,7 @@ from xagents.collecting.opponents import snapshot_of
 from xagents.evaluation import playing
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import for_run
+from xagents.runs.info_metrics import log_infos
 from xagents.runs.run import Run
 from xagents.runs.saving import seconds_to_compare, target_reached
 from xagents.system.interruption import Interruption, RunInterrupted
@@ -141,6 +142,8 @@ def episodes(run: Run, ctx: Context) -> None:
         if successes := [episode.success for episode in ended if episode.success is not None]:
             ctx.logs['success_rate'] = sum(successes) / len(successes)
         ctx.logs |= playing.mean_rewards_per_agent(run.agent.envs.agents, ended)
+    if run.options.log_info:
+        log_infos(run, ctx, run.options.log_info)
     if run.options.eval_frequency or not ended:
         return
     ctx.mean_reward = float(np.mean(rewards))

@@ -99,6 +99,8 @@ def _check(run: Run) -> None:
     if options.metrics_path and run.resumed_at is not None:
         check_can_continue('resume', options.metrics_path, read_metrics)
     check_datasets(run)
+    if options.dataset is None:
+        agent.envs.select_infos(options.log_info or ())
     check_video(run)
     check_explorers(agent, options)
     check_async_evaluation(agent, options)
