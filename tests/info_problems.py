@@ -83,3 +83,35 @@ class CostlyTeam(ParallelEnv):
 
 gymnasium.register('Costly-v0', Costly)
 gymnasium.register('CostlyContinuous-v0', CostlyContinuous)
+
+
+class Levels(gymnasium.Env):
+    """Shows its `level`, which also is the reward of each of 3 steps; infos have it, too. `limit` is a method's.
+
+    Args:
+        level: the level.
+    """
+
+    observation_space = spaces.Box(-100, 100, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, level=0):
+        self.level, self._limit, self.n_set = level, 3, 0
+
+    def set_limit(self, limit):
+        self._limit, self.n_set = limit, self.n_set + 1
+
+    def show(self):
+        return np.array([self.level, self.np_random.normal()], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.age = 0
+        return self.show(), {}
+
+    def step(self, action):
+        self.age += 1
+        return self.show(), float(self.level), False, self.age >= 3, {'level': self.level, 'is_success': self.level > 1}
+
+
+gymnasium.register('Levels-v0', Levels)

@@ -14,6 +14,7 @@ from xagents.envs.env_factory import EnvFactory
 from xagents.envs.functional.interface import FunctionalEnv as Functional
 from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.envs.values.infos import missing_message, number_of
+from xagents.envs.vectors import EnvNeeds
 from xagents.options.errors import OptionError
 
 COSTLY = 'tests.info_problems:Costly-v0'
@@ -244,7 +245,7 @@ def test_a_copy_is_restored_with_other_selected_names():
 
 
 def test_functions_with_infos():
-    with EnvFactory(CostlyFunctions, 2, vector='compiled')(has_infos=True) as envs:
+    with EnvFactory(CostlyFunctions, 2, vector='compiled')(needs=EnvNeeds(infos=True)) as envs:
         envs.select_infos(['cost', 'right'])
         found, ended = walk(envs, 7)
         np.testing.assert_array_equal(found['cost'][:, 0], [1, 2, 3, 4, 5, NAN, 1])
@@ -256,10 +257,10 @@ def test_functions_with_infos():
 
 def test_functions_without_infos():
     with pytest.raises(OptionError, match='got compiled, but CartPole-v1 has no infos as functions'):
-        EnvFactory('CartPole-v1', 2, vector='compiled')(has_infos=True)
-    with EnvFactory('CartPole-v1', 8)(has_infos=True) as envs:
+        EnvFactory('CartPole-v1', 2, vector='compiled')(needs=EnvNeeds(infos=True))
+    with EnvFactory('CartPole-v1', 8)(needs=EnvNeeds(infos=True)) as envs:
         assert envs.functional_vector is None
-    with EnvFactory(CostlyFunctions, 8)(has_infos=True) as envs:
+    with EnvFactory(CostlyFunctions, 8)(needs=EnvNeeds(infos=True)) as envs:
         assert envs.functional_vector is not None
     with EnvFactory('CartPole-v1', 8)() as envs, pytest.raises(OptionError, match='is compiled and has no infos'):
         envs.select_infos(['cost'])

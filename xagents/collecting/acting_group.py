@@ -63,11 +63,14 @@ class ActingGroup:
         columns, after = self.policy.step(self.statistics.prepare(observations), noise, row_state, self.envs.valid)
         return self.decode(columns['actions']), after
 
-    def begin(self, n_steps: int, schedule: Mapping[str, Any]) -> tuple[Rollout, CollectRequest]:
+    def begin(
+        self, n_steps: int, schedule: Mapping[str, Any], env_params: Mapping[str, Any]
+    ) -> tuple[Rollout, CollectRequest]:
         """Return the arrays of the next rollout, and the request for it with its noise."""
         rows = math.ceil(n_steps / self.policy.noise_repeat)
         noise = self.policy.draw_exploration(self.streams('act'), (rows, self.envs.n_envs))
-        return self._next_arrays(n_steps), CollectRequest(self.policy, self.statistics, noise, schedule, self.opponents)
+        acting = self.policy, self.statistics
+        return self._next_arrays(n_steps), CollectRequest(*acting, noise, schedule, self.opponents, env_params)
 
     def finish(self, rollout: Rollout, result: FillResult) -> Rollout:
         """Update the statistics with a rollout, and return the rollout for learning."""

@@ -55,6 +55,7 @@ class CompiledEnvStepper(LocalEnvStepper):
         supported = can_encode(encoder) and (encoder.identity or not records)  # a recorder receives raw observations
         if not (supported and policy.is_pure and isinstance(policy.network, KerasNetwork)):
             return super().fill(rollouts, requests, stats)
+        self.set_params(request.env_params)
         assert self.row_states is not None and vector.batch is not None
         own, self.row_states = policy.start(self.row_states[0]), None  # None: after an error, they must be reset
         start, n_steps = time.perf_counter(), len(rollout['valid'])

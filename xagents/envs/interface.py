@@ -29,6 +29,7 @@ from xagents.envs.snapshots.write import Snapshot, SnapshotError, take_snapshot
 from xagents.envs.spaces import DEFAULT_ENCODING, Encoding, ObservationEncoder
 from xagents.envs.step_recorder import StepRecorder
 from xagents.envs.values.infos import InfoReader, InfoSums
+from xagents.envs.values.parameters import check_params, find_params, set_params
 from xagents.envs.vectors import LoopVectorEnv, WorkerVectorEnv
 from xagents.envs.wrappers import REPORT, SUCCESS, is_success_value
 from xagents.options.errors import OptionError, one_line
@@ -258,6 +259,7 @@ class Envs(Copyable):
         self._totals, self._lengths = np.zeros(self.n_envs, np.float64), np.zeros(self.n_envs, np.int64)
         self._episodes: list[EpisodeEnd] = []
         self.infos = InfoSums(id, self.n_envs)
+        self._checked_params: tuple[str, ...] = ()
         self._rollout_episodes: list[tuple[int, EpisodeEnd]] = []
         # environments that are functions, or None
         self.functional_vector: Any = vector if hasattr(vector, 'functional') else None
@@ -453,15 +455,54 @@ class Envs(Copyable):
             raise NoLegalActionError(self.id, int(np.flatnonzero(illegal)[0]), self._n_steps)
 
     def set_params(self, **params: Any) -> None:
-        """Change parameters of environments that are functions, from the next step on; nothing is compiled again.
+        """Change parameters of the environments from the next step on.
+
+        Parameters of functions are arguments of their programs: nothing is compiled again. A parameter of another
+        environment is set by its method `set_NAME` if that exists, otherwise as its attribute NAME.
 
         Raises:
-            TypeError: if the environments are no functions, or for a parameter that does not exist.
-            ValueError: for a value that is no number.
+            TypeError: for a parameter of functions that does not exist.
+            ValueError: for a value of such a parameter that is no number.
+            OptionError: for another environment without the parameter.
         """
-        if self.functional_vector is None:
-            raise TypeError(f"{self.id} is no compiled environment, expected vector='compiled' to change parameters")
-        self.functional_vector.set_params(**params)
+        vector = self._base_vector
+        if self.functional_vector is not None:
+            self.functional_vector.set_params(**params)
+            return
+        self.check_params(params)
+        if isinstance(vector, WorkerVectorEnv):
+            vector.call('set_env_params', params)
+        else:
+            for env in self._param_owners:
+                set_params(env, params)
+
+    def check_params(self, names: Iterable[str]) -> None:
+        """Check that the environments have parameters that `set_params` can change.
+
+        Raises:
+            OptionError: for a missing parameter, with the nearest name.
+        """
+        names, vector = tuple(names), self._base_vector
+        if names == self._checked_params:
+            return
+        if self.functional_vector is not None:
+            known = [*self.functional_vector.functional.default_params]
+            check_params(self.id, [name for name in names if name not in known], known)
+        elif isinstance(vector, WorkerVectorEnv):
+            check_params(self.id, *vector.call('find_env_params', names)[0])
+        elif isinstance(vector, AsyncVectorEnv):
+            got = f'got ready-made worker processes of {self.id}, whose parameters cannot be checked'
+            raise OptionError('curriculum', f"{got}; expected make or create_envs with vector='async'")
+        else:
+            check_params(self.id, *find_params(self._param_owners[0], names))
+        self._checked_params = names
+
+    @property
+    def _param_owners(self) -> Sequence[Any]:
+        """The objects of this process that have the parameters: environments of a loop, or a vector."""
+        vector = self._base_vector
+        is_loop = isinstance(vector, LoopVectorEnv) or isinstance(vector.unwrapped, SyncVectorEnv)
+        return vector.envs if isinstance(vector, LoopVectorEnv) else vector.unwrapped.envs if is_loop else [vector]
 
     def select_infos(self, names: Iterable[str]) -> None:
         """Select numbers of infos, of which `infos` then contains each step; no names stop this.

@@ -20,6 +20,7 @@ from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
 from xagents.envs.spaces import DEFAULT_ENCODING, Encoding, ObservationEncoder
 from xagents.envs.values.infos import NUMBERS, SEEN, WRONG, InfoReader
+from xagents.envs.values.parameters import find_params, set_params
 from xagents.envs.wrappers import SUCCESS, success_of
 from xagents.options.errors import OptionError, one_line
 
@@ -191,6 +192,14 @@ class ParallelEnvAdapter(gymnasium.Env):
             own = [(infos or {}).get(agent) or {} if agent in active else {} for agent in self.agents]
             passed = self.info_reader.read_agents(own)
         return self._observation(), float(self._rewards.sum()), over and not cut, cut, passed
+
+    def set_env_params(self, params: Mapping[str, Any]) -> None:
+        """Set parameters of the environment; see `xagents.envs.values.parameters`."""
+        set_params(self, params)
+
+    def find_env_params(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the names that are no parameters of the environment, and the names of all its parameters."""
+        return find_params(self, names)
 
     def _ended(self) -> np.ndarray:
         """Return whether each agent ended in the last step or is absent, bool [M]."""

@@ -125,6 +125,14 @@ class MultiPolicyEnvs(Copyable):
         for part in self.groups.values():
             part.select_infos(names)
 
+    def set_params(self, **params: Any) -> None:
+        """Change parameters of the environments; see `Envs.set_params`."""
+        self._first_part().set_params(**params)
+
+    def check_params(self, names: Iterable[str]) -> None:
+        """Check that the environments have parameters; see `Envs.check_params`."""
+        self._first_part().check_params(names)
+
     @property
     def infos(self) -> InfoSums:
         """The numbers of infos of the first policy's agents; those of the others have the same names."""

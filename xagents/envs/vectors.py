@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -21,6 +21,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from xagents.envs.functional.interface import FunctionalEnv
 from xagents.envs.functional_forms import functional_form, no_form
 from xagents.envs.maker import EnvMaker, parameters_of
 from xagents.envs.multi_agent import AGENT_SET, AgentRows, ParallelVector
@@ -31,6 +32,28 @@ from xagents.options.errors import OptionError
 # The number of environments from which Gymnasium's native vectors are faster than the loop. The cost of a native step
 # does not depend on the number of environments; the cost of a step of the loop is proportional to it.
 NATIVE_FROM = 6
+
+
+class EnvNeeds(NamedTuple):
+    """What a run needs of environments, which not all forms of an environment have.
+
+    Attributes:
+        infos: whether numbers of infos are needed.
+        params: the names of parameters that change during the run.
+    """
+
+    infos: bool = False
+    params: tuple[str, ...] = ()
+
+    def problem(self, functional: FunctionalEnv) -> str:
+        """Return why functions do not fit, or an empty text."""
+        if self.infos and not functional.has_info:
+            return 'has no infos as functions (see --log-info)'
+        missing = [name for name in self.params if name not in functional.default_params]
+        return f'has no parameter {missing[0]} as functions (see --curriculum)' if missing else ''
+
+
+NO_NEEDS = EnvNeeds()
 
 
 class LoopVectorEnv(VectorEnv):
@@ -116,7 +139,7 @@ def add_info(infos: dict[str, Any], i: int, info: Mapping[str, Any], n_envs: int
 
 
 def make_vector(
-    maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True, has_infos: bool = False
+    maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True, needs: EnvNeeds = NO_NEEDS
 ) -> tuple[VectorEnv, bool]:
     """Make a vector environment.
 
@@ -127,22 +150,21 @@ def make_vector(
             vector; else the loop), 'compiled' (functions), 'native' (Gymnasium's native vector), 'sync' (the loop) or
             'async' (worker processes).
         compiled: whether 'auto' may use functions.
-        has_infos: whether infos of steps are needed, which functions have only with a method `info`.
+        needs: what the run needs; 'auto' then uses only functions and native vectors that have it.
 
     Returns:
         the vector, and whether its infos contain the reports of `EpisodeReport`.
     """
     if vector == 'compiled' or (compiled and vector == 'auto' and n_envs >= NATIVE_FROM):
         form = functional_form(maker)
-        if not isinstance(form, str) and has_infos and not form.functional.has_info:
-            form = 'has no infos as functions (see --log-info)'
+        form = form if isinstance(form, str) else needs.problem(form.functional) or form
         if not isinstance(form, str):
             from xagents.envs.functional.vector import FunctionalVectorEnv  # loads TensorFlow
 
             return FunctionalVectorEnv(form.functional, n_envs, form.limit), False
         if vector == 'compiled':
             raise OptionError('vector', no_form(maker.name, form))
-    if vector == 'native' or (vector == 'auto' and n_envs >= NATIVE_FROM):
+    if vector == 'native' or (vector == 'auto' and n_envs >= NATIVE_FROM and not needs.params):
         if (native := _native_vector(maker, n_envs)) is not None:
             return native, False
         if vector == 'native':

@@ -6,7 +6,7 @@ The order from the inside out is `RawReward`, the Atari wrappers, the user's own
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import gymnasium
@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from xagents.envs.values.infos import InfoReader
+from xagents.envs.values.parameters import find_params, set_params
 from xagents.options.errors import OptionError, format_value
 from xagents.system.values import describe, is_number
 
@@ -258,6 +259,14 @@ class EpisodeReport(gymnasium.Wrapper):
             # An outer wrapper truncated the episode in the step that lost a life: the next reset must reset the game.
             self._life.life_lost = False
         return observation, reward, bool(terminated), bool(truncated), passed | self._report(self._raw.total, info)
+
+    def set_env_params(self, params: Mapping[str, Any]) -> None:
+        """Set parameters of the environment; see `xagents.envs.values.parameters`."""
+        set_params(self, params)
+
+    def find_env_params(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the names that are no parameters of the environment, and the names of all its parameters."""
+        return find_params(self, names)
 
     def _report(self, total: float, info: dict[str, Any]) -> dict[str, Any]:
         opponent = info.get(OPPONENT, np.nan) if info else np.nan

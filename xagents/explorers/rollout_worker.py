@@ -119,7 +119,10 @@ class RolloutWorker:
         stats = self._stats = FragmentStats()
         noise = {name: strip_prefix(name, arrays).get('noise') for name in rollouts}
         requests = [
-            CollectRequest(policy, self.statistics[name], noise[name], header['policies'][name]['schedule'])
+            CollectRequest(
+                *(policy, self.statistics[name], noise[name], header['policies'][name]['schedule']),
+                env_params=header['env_params'],
+            )
             for name, policy in self.policies.items()
         ]
         with contextlib.suppress(NotFiniteError):  # the learner finds the number as well and handles it
@@ -151,6 +154,7 @@ class RolloutWorker:
             self.opponents.load(state)
         stepper = self.stepper
         if 'seed' in header:
+            stepper.set_params(header['env_params'])  # the first episodes begin with them
             groups = stepper.envs.groups.values()
             stepper.row_states = [{OBSERVATIONS: group.reset(header['seed'], self.first)} for group in groups]
         elif ENV_STATE in header:

@@ -25,6 +25,7 @@ from xagents.envs.maker import find_maker, load_wrappers
 from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.envs.observations.composite import VECTOR
 from xagents.envs.spaces import Encoding
+from xagents.envs.vectors import EnvNeeds
 from xagents.factory.defaults import read_saved_record, resolve_with_record
 from xagents.factory.rules import SETTINGS_RULES, Proposal, check_memory
 from xagents.factory.teams import agents_by_policy, make_members, member_settings, named_policy, split_policies
@@ -168,7 +169,8 @@ class AgentPlan:
         elif settings.run.dataset is not None:
             settings, envs, lines = _dataset_envs(settings, self.typed_options)
         elif new:
-            envs = EnvFactory(**settings.environment.asdict())(has_infos=bool(settings.run.log_info))
+            needs = EnvNeeds(bool(settings.run.log_info), tuple(settings.run.curriculum or ()))
+            envs = EnvFactory(**settings.environment.asdict())(needs=needs)
         else:
             envs = self._ready_made_envs(env)
         try:

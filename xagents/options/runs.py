@@ -7,6 +7,7 @@ import dataclasses
 import os
 from typing import ClassVar
 
+from xagents.options.curriculum import condition_problem, curriculum_of
 from xagents.options.declaration import Options, count, dataset_name, file, folder, named, option, path, steps
 from xagents.options.rules import Rule, Rules, excluded, needs
 
@@ -75,6 +76,18 @@ class RunControlOptions(Options):
         'numbers in the infos of the environment to log: the mean of their steps, and the mean of their sums over '
         'episodes',
         metavar='NAME',
+    )
+    curriculum: dict | None = option(
+        None,
+        'parameters of the environment that change from level to level, as NAME=A..B, NAME=A..B:N for N levels, or '
+        'NAME=[A,B,…]',
+        metavar='NAME=A..B',
+    )
+    curriculum_when: str | None = option(
+        None,
+        "condition of the next level, METRIC>X or METRIC<X, such as 'mean_reward>200' (default: levels follow the "
+        'steps)',
+        metavar='CONDITION',
     )
     record_dataset: str | None = dataset_name('data set to which every collected episode is written')
     monitor_session: str | None = named('name of a Weights & Biases run for all metrics')
@@ -196,11 +209,18 @@ class RunOptions(SelfPlayOptions, LoggingOptions, DatasetOptions, ExplorerOption
         needs('eval_delay', '--eval-async', lambda o: o.eval_async),
         needs('download', '--dataset or --fill-from', lambda o: o.dataset or o.fill_from),
         *excluded(
-            ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster', 'log_info'),
+            ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster', 'log_info', 'curriculum'),
             'with --dataset, which replaces collecting',
             lambda o: o.dataset,
         ),
         needs('max_lag', '--explorers', lambda o: o.explorers),
+        needs('curriculum_when', '--curriculum', lambda o: o.curriculum),
+        Rule('curriculum_when', condition_problem, condition_problem),
+        Rule(
+            'curriculum',
+            lambda o: o.curriculum and o.eval_async,
+            'cannot be used with --eval-async, whose evaluations have no levels; expected --eval-frequency alone',
+        ),
         Rule(
             'log_info',
             lambda o: len({*(o.log_info or ())}) < len(o.log_info or ()),
@@ -218,9 +238,10 @@ class RunOptions(SelfPlayOptions, LoggingOptions, DatasetOptions, ExplorerOption
     )
 
     def complete(self) -> None:
-        """Replace the word for no run directory."""
+        """Replace the word for no run directory, and check the levels of a curriculum."""
         if self.run_dir == NO_RUN_DIR:
             self.run_dir = None
+        curriculum_of(self)  # raises OptionError
 
     def path_in_run_dir(self, name: str) -> str | None:
         """Return the path of a file or directory within the run directory, or None without a run directory."""

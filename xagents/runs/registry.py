@@ -21,6 +21,7 @@ from xagents.system.modules import LOCATION
 STAGE_NAMES = (
     *('schedule', 'collect', 'checkpoint', 'episodes', 'evaluate', 'best', 'learn', 'remember', 'replay', 'plateau'),
     *('history', 'metrics', 'prune', 'record', 'console', 'tensorboard', 'wandb', 'video', 'overlap', 'until'),
+    'curriculum',
 )
 
 
