@@ -27,7 +27,7 @@ from xagents.envs.maker import EnvMaker, parameters_of
 from xagents.envs.multi_agent import AGENT_SET, AgentRows, ParallelVector
 from xagents.envs.observations.images import ImageOptions
 from xagents.envs.spaces import ObservationEncoder
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, did_you_mean
 
 # The number of environments from which Gymnasium's native vectors are faster than the loop. The cost of a native step
 # does not depend on the number of environments; the cost of a step of the loop is proportional to it.
@@ -49,8 +49,10 @@ class EnvNeeds(NamedTuple):
         """Return why functions do not fit, or an empty text."""
         if self.infos and not functional.has_info:
             return 'has no infos as functions (see --log-info)'
-        missing = [name for name in self.params if name not in functional.default_params]
-        return f'has no parameter {missing[0]} as functions (see --curriculum)' if missing else ''
+        known = list(functional.default_params)
+        missing = [name for name in self.params if name not in known]
+        hint = f'{did_you_mean(missing[0], known)}, but {", ".join(known) or "none"}' if missing else ''
+        return f'has no parameter {missing[0]} as functions{hint} (see --curriculum)' if missing else ''
 
 
 NO_NEEDS = EnvNeeds()

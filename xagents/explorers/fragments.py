@@ -118,7 +118,7 @@ def parse_fragment(message: Message, spec: FragmentSpec) -> Fragment:
         seconds = {name: _parse_seconds(header['seconds'][name]) for name in ('env', 'act', 'busy')}
         env_state = _parse_env_state(header.get(ENV_STATE), arrays, spec)
         noise_states = _parse_noise_states(arrays, spec)
-        seen_infos = [_printable(name) for name in header['seen_infos'][:MAX_SEEN_INFOS]]
+        seen_infos = [_printable(name) for name in header.get('seen_infos', [])[:MAX_SEEN_INFOS]]
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
         raise WireError('the header of a fragment is invalid') from error
     held = {name: arrays[name] for name in spec.arrays}
@@ -135,10 +135,11 @@ def _parse_episode(record: Any, rows: range, n_steps: int) -> EpisodeEnd:
     whole = all(type(n) is int for n in (length, row, step)) and 0 <= row < len(rows) and 0 <= step < n_steps
     earned = type(reward) in (int, float) and type(team) in (int, float, type(None))
     whole = whole and type(opponent) in (int, type(None))
-    if not whole or success not in (None, True, False) or not earned:
+    summed = info is None or all(type(x) in (int, float) for x in info.values())
+    if not whole or success not in (None, True, False) or not earned or not summed:
         raise ValueError('an episode is invalid')
     ended = float(reward), length, rows[row], success, team, step, _parse_seconds(seconds), opponent
-    return EpisodeEnd(*ended, None if info is None else {str(name): float(x) for name, x in info.items()})
+    return EpisodeEnd(*ended, None if info is None else {name: float(x) for name, x in info.items()})
 
 
 def _parse_seconds(value: Any) -> float:

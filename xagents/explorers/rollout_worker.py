@@ -128,7 +128,8 @@ class RolloutWorker:
         with contextlib.suppress(NotFiniteError):  # the learner finds the number as well and handles it
             self.stepper.fill([*rollouts.values()], requests, stats)
         result: dict[str, Any] = {'number': header['number'], 'episodes': stats.finished_episodes}
-        result['seen_infos'] = sorted(self.stepper.envs.seen_infos)
+        if seen := self.stepper.envs.seen_infos:
+            result['seen_infos'] = sorted(seen)
         sent: dict[str, np.ndarray] = {}
         for name, rollout in rollouts.items():
             rollout['valid'][stats.row + 1 :] = False  # rows after an error are not valid

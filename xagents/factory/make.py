@@ -174,6 +174,8 @@ class AgentPlan:
         else:
             envs = self._ready_made_envs(env)
         try:
+            if settings.run.dataset is None:  # before networks are built
+                envs.check_params(settings.run.curriculum or ())
             if entry is TEAM_ENTRY:
                 agent = self._team(settings, envs, members)
             else:
