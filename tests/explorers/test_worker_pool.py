@@ -66,7 +66,12 @@ def fragment(number=1, **others):
     arrays = rollout()
     arrays['valid'][:] = True
     seconds = {'env': 0.1, 'act': 0.1, 'busy': 0.2}
-    header = {'number': number, 'episodes': [[1.0, 2, None, 0, 1, 0.1, None, None]], 'seconds': seconds, 'uncopied': ''}
+    header = {
+        'number': number,
+        'episodes': [[1.0, 2, None, 0, 1, 0.1, None, None, None]],
+        'seconds': seconds,
+        'uncopied': '',
+    }
     arrays |= others.pop('arrays', {})
     return {**header, **others}, arrays
 
@@ -120,6 +125,9 @@ WRONG = [
     fragment(episodes=[[1.0, 2, [1, 2], 0, 1, 0.1]]),
     fragment(episodes=[[1.0, 2, None, 9, 1, 0.1]]),
     fragment(episodes=[[1.0, 2, None, 0, -1, 0.1]]),
+    fragment(episodes=[[1.0, 2, None, 0, 1, 0.1, None, None, {'cost': 'a'}]]),
+    fragment(episodes=[[1.0, 2, None, 0, 1, 0.1, None, None, 7]]),
+    fragment(seen_infos=7),
     fragment(episodes=7),
     fragment(seconds={'env': 10**400, 'act': 0, 'busy': 0}),
     fragment(seconds={'env': float('nan'), 'act': 0, 'busy': 0}),

@@ -518,7 +518,7 @@ class BaseAgent:
         if overlap:
             self._check_overlap()
         learning = None if self._uses_train_step() else self.learning()
-        return recipes.complete_recipe(self, learning, overlap, stages)
+        return recipes.complete_recipe(self, learning, overlap, stages, bool(options.curriculum))
 
     def learning(self) -> Recipe:
         """Return the stages in the middle of a recipe, which learn from the collected batch."""
@@ -611,7 +611,7 @@ class BaseAgent:
         training.save(self, self.defaults if self.run is None else self.run.options, folder)
 
     def _recipe_of(self, run: Run, recipe: Recipe | None) -> Recipe:
-        return training.check_recipe(self.recipe() if recipe is None else recipe, self, run.options.overlap)
+        return training.check_recipe(self.recipe() if recipe is None else recipe, self, run.options)
 
     def _close_stream(self) -> None:
         stream = None if self.run is None else self.run.stream()

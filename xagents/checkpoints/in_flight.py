@@ -14,7 +14,7 @@ from xagents.system.arrays import add_prefix, strip_prefix
 from xagents.system.values import survives_json
 
 # fields of a context that collecting sets for learning, in addition to counters and the batch
-_COLLECTED = ('schedule', 'logs', 'idle', 'note', 'messages')
+_COLLECTED = ('schedule', 'env_params', 'logs', 'idle', 'note', 'messages')
 
 
 @dataclass

@@ -14,7 +14,7 @@ from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.rollouts import OBSERVATIONS, Rollout, RowState, allocate_rollout
 from xagents.collecting.statistics import Statistics
-from xagents.envs.interface import Envs
+from xagents.envs.interface import INFO, Envs, info_column
 from xagents.envs.spaces import ActionDecoder
 from xagents.system.arrays import add_prefix, strip_prefix
 
@@ -63,11 +63,14 @@ class ActingGroup:
         columns, after = self.policy.step(self.statistics.prepare(observations), noise, row_state, self.envs.valid)
         return self.decode(columns['actions']), after
 
-    def begin(self, n_steps: int, schedule: Mapping[str, Any]) -> tuple[Rollout, CollectRequest]:
+    def begin(
+        self, n_steps: int, schedule: Mapping[str, Any], env_params: Mapping[str, Any]
+    ) -> tuple[Rollout, CollectRequest]:
         """Return the arrays of the next rollout, and the request for it with its noise."""
         rows = math.ceil(n_steps / self.policy.noise_repeat)
         noise = self.policy.draw_exploration(self.streams('act'), (rows, self.envs.n_envs))
-        return self._next_arrays(n_steps), CollectRequest(self.policy, self.statistics, noise, schedule, self.opponents)
+        acting = self.policy, self.statistics
+        return self._next_arrays(n_steps), CollectRequest(*acting, noise, schedule, self.opponents, env_params)
 
     def finish(self, rollout: Rollout, result: FillResult) -> Rollout:
         """Update the statistics with a rollout, and return the rollout for learning."""
@@ -111,10 +114,14 @@ class ActingGroup:
     def _next_arrays(self, n_steps: int) -> Rollout:
         """Return the arrays of the oldest rollout, to be overwritten."""
         oldest = self._rollouts.pop(0)
-        if oldest is None or len(oldest['valid']) != n_steps:
+        if oldest is None or len(oldest['valid']) != n_steps or not self._has_infos(oldest):
             oldest = allocate_rollout(self.envs, n_steps, self.policy.columns, self.policy.memory_units)
         self._rollouts.append(oldest)
         return oldest
+
+    def _has_infos(self, rollout: Rollout) -> bool:
+        """Return whether a rollout has exactly the columns of infos that are selected now."""
+        return [info_column(name) for name in self.envs.infos.names] == [n for n in rollout if n.startswith(INFO)]
 
     def parts(self) -> dict[str, Any]:
         """Return the parts that have a state, by their names in checkpoints."""

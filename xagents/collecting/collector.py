@@ -52,6 +52,8 @@ class Collector:
         ended_episodes: episodes that ended with the last `step`.
         stats: counts of episodes, steps and seconds.
         recorder_state: state of the recorder in a loaded state; None if the state has none.
+        env_params: parameters of the environments for the next rollouts, by name.
+        evaluation_params: parameters of the environments of evaluations and videos.
     """
 
     def __init__(self, envs: Any, groups: Mapping[str, ActingGroup], streams: RandomStreams):
@@ -60,6 +62,8 @@ class Collector:
         self.ended_episodes: list[EpisodeEnd] = []
         self.stats = CollectStats()
         self.recorder_state: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None
+        self.env_params: Mapping[str, Any] = {}
+        self.evaluation_params: Mapping[str, Any] = {}
         self._evaluation_envs: dict[tuple[int, str | None], Any] = {}
         # of each group, the memory after the actions that the next step takes
         self._memories: list[RowState] = []
@@ -130,8 +134,10 @@ class Collector:
         """
         groups = self.groups.items()
         with self._restore_rngs_on_interrupt(), self._reset_if_not_finite():
-            begun = [group.begin(n_steps, schedules[name]) for name, group in groups]
+            begun = [group.begin(n_steps, schedules[name], self.env_params) for name, group in groups]
             if self.observations is None:
+                if isinstance(self.stepper, LocalEnvStepper):  # the first episodes begin with them
+                    self.stepper.set_params(self.env_params)
                 self.reset()
                 for group in self.groups.values():
                     group.statistics.reset_returns(np.ones(group.envs.n_envs, bool))
@@ -266,6 +272,8 @@ class Collector:
             del self._evaluation_envs[key]
         if key not in self._evaluation_envs:
             self._evaluation_envs[key] = self.envs.recreate(n_envs, render_mode=render_mode)
+        if self.evaluation_params:
+            self._evaluation_envs[key].set_params(**self.evaluation_params)
         return self._evaluation_envs[key]
 
     def close(self) -> None:

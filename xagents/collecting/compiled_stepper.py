@@ -21,7 +21,7 @@ from xagents.collecting.statistics import Statistics
 from xagents.envs.functional.encoding import can_encode, encode
 from xagents.envs.functional.stepping import BatchState, advance
 from xagents.envs.functional.vector import FunctionalVectorEnv
-from xagents.envs.interface import Envs
+from xagents.envs.interface import Envs, info_column
 from xagents.envs.normalisation import LIMIT
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.programs import KerasNetwork, Program
@@ -55,19 +55,21 @@ class CompiledEnvStepper(LocalEnvStepper):
         supported = can_encode(encoder) and (encoder.identity or not records)  # a recorder receives raw observations
         if not (supported and policy.is_pure and isinstance(policy.network, KerasNetwork)):
             return super().fill(rollouts, requests, stats)
+        self.set_params(request.env_params)
         assert self.row_states is not None and vector.batch is not None
         own, self.row_states = policy.start(self.row_states[0]), None  # None: after an error, they must be reset
         start, n_steps = time.perf_counter(), len(rollout['valid'])
         noise = () if request.noise is None else (request.noise,)
         memory = (own[MEMORY],) if MEMORY in own else ()
         given = (memory, policy.published_weights.weights, _scaling(request.statistics, self.envs), noise)
-        program = self._program(policy, n_steps)
+        infos = self.envs.infos.names
+        program = self._program(policy, n_steps, infos)
         results = list(
             map(np.asarray, program(vector.batch, (vector.params, vector.limit), *given, dict(request.schedule)))
         )
         n_leaves = len(results) - len(rollout)
         vector.batch = vector.pack([np.array(x) for x in results[:n_leaves]])
-        for name, column in zip(_names(policy), results[n_leaves:], strict=True):
+        for name, column in zip(_names(policy, infos), results[n_leaves:], strict=True):
             np.copyto(rollout[name], column)
         self.envs.observe_rollout(rollout, self._decode)
         self.row_states = [{name: np.array(rollout[name][-1]) for name in own}]
@@ -86,9 +88,9 @@ class CompiledEnvStepper(LocalEnvStepper):
         stats.steps, stats.row = stats.steps + int(np.count_nonzero(rollout['valid'])), n_steps - 1
         stats.seconds['env'] += seconds
 
-    def _program(self, policy: Policy, n_steps: int) -> Program:
-        """Return the program for a form of policy and T = `n_steps`."""
-        key = type(policy), policy.warming_up, n_steps
+    def _program(self, policy: Policy, n_steps: int, infos: Sequence[str]) -> Program:
+        """Return the program for a form of policy, T = `n_steps` and selected numbers of infos."""
+        key = type(policy), policy.warming_up, n_steps, *infos
         if key not in self._programs:
 
             def run(batch: BatchState, constants: Any, *given: Any) -> tuple[tf.Tensor, ...]:
@@ -121,10 +123,13 @@ class CompiledEnvStepper(LocalEnvStepper):
             row = noise[0][t // policy.noise_repeat] if noise else None
             seen = _scaled(observations, *scaling)
             chosen = acting(seen, row, valid=valid, **({MEMORY: memory[0]} if memory else {}), **schedule)
-            following, step = advance(vector.functional, batch, self._decode(chosen['actions']), *constants)
+            actions = self._decode(chosen['actions'])
+            following, (*step, info) = advance(
+                vector.functional, batch, actions, *constants, info_names=vector.info_names
+            )
             after = (chosen[MEMORY] * tf.cast(valid, tf.float32)[:, None],) if memory else ()
             columns = [tf.cast(chosen[name], dtype) for name, (_, dtype) in policy.columns.items()]
-            return [*_row(observations, memory), *columns, *step, valid], following, after
+            return [*_row(observations, memory), *columns, *step, valid, *info], following, after
 
         def _row(observations: tf.Tensor, memory: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
             return [observations, *memory]
@@ -138,6 +143,7 @@ class CompiledEnvStepper(LocalEnvStepper):
         specs += [(m.shape[1:], m.dtype) for m in memory]
         n_rows = [n_steps + 1] * len(specs)
         specs += [*policy.columns.values(), ((), tf.float32), *[((), tf.bool)] * 3]
+        specs += [((), tf.float32)] * len(vector.info_names)
         n_rows += [n_steps] * (len(specs) - len(n_rows))
         arrays = [
             tf.TensorArray(tf.as_dtype(dtype), size, element_shape=(self.envs.n_envs, *shape))
@@ -151,9 +157,10 @@ class CompiledEnvStepper(LocalEnvStepper):
         return (*leaves, *stacked)
 
 
-def _names(policy: Policy) -> list[str]:
+def _names(policy: Policy, infos: Sequence[str]) -> list[str]:
     """Return the names of the columns of a rollout, in the order of the program's results."""
-    return [OBSERVATIONS, *([MEMORY] if policy.memory_units else []), *policy.columns, *STEP_COLUMNS]
+    first = [OBSERVATIONS, *([MEMORY] if policy.memory_units else [])]
+    return [*first, *policy.columns, *STEP_COLUMNS, *map(info_column, infos)]
 
 
 def _scaling(statistics: Statistics, envs: Envs) -> tuple[Any, ...]:

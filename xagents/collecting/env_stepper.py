@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from xagents.collecting.opponents import OpponentPool
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import OBSERVATIONS, Rollout, RowState
 from xagents.collecting.statistics import Statistics
+from xagents.envs.interface import info_column
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.spaces import ActionDecoder
 from xagents.pipeline.context import EpisodeEnd
@@ -33,6 +35,7 @@ class CollectRequest(NamedTuple):
         noise: noise of all actions, [⌈T / k⌉, N, …] with k = `policy.noise_repeat`; None if the policy needs none.
         schedule: current values of the run's schedules.
         opponents: players of the other seats in games; None for other environments.
+        env_params: parameters of the environments by name, from the first step on; the others stay as they are.
     """
 
     policy: Policy
@@ -40,6 +43,7 @@ class CollectRequest(NamedTuple):
     noise: np.ndarray | None
     schedule: Mapping[str, Any]
     opponents: OpponentPool | None = None
+    env_params: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -136,6 +140,11 @@ class LocalEnvStepper:
         """Return a snapshot of the environments; None if they must be reset or cannot be copied."""
         return None if self.row_states is None else self.envs.snapshot()
 
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Set parameters of the environments."""
+        if params:
+            self.envs.set_params(**params)
+
     def fill(
         self, rollouts: Sequence[Rollout], requests: Sequence[CollectRequest], stats: CollectStats
     ) -> list[FillResult]:
@@ -145,6 +154,7 @@ class LocalEnvStepper:
             NotFiniteError: if an observation or reward is not finite; the environments must then be reset.
         """
         clock, envs = time.perf_counter, self.envs
+        self.set_params(requests[0].env_params)
         groups = list(zip(envs.groups.values(), rollouts, requests, strict=True))
         decoders = [ActionDecoder(group.action_space) for group, *_ in groups]
         assert self.row_states is not None
@@ -160,7 +170,7 @@ class LocalEnvStepper:
                 before = clock()
                 stats.row, actions = t, []
                 for (group, rollout, request), decode, own in zip(groups, decoders, states, strict=True):
-                    policy, statistics, noise, schedule, _ = request
+                    policy, statistics, noise, schedule, *_ = request
                     rollout['valid'][t] = group.valid
                     for name, x in own.items():
                         rollout[name][t] = x
@@ -174,8 +184,10 @@ class LocalEnvStepper:
                 between = clock()
                 acting += between - before
                 results = envs.step_groups(actions)
-                for (_, rollout, _), (_, *given) in zip(groups, results, strict=True):
+                for (group, rollout, _), (_, *given) in zip(groups, results, strict=True):
                     rollout['rewards'][t], rollout['terminated'][t], rollout['truncated'][t] = given
+                    for name in group.infos.names:
+                        rollout[info_column(name)][t] = group.infos.numbers[name]
                     stats.steps += int(np.count_nonzero(rollout['valid'][t]))
                 if episodes := envs.pop_episodes():
                     stats.add(episodes, clock() - start)

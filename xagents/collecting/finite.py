@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from xagents.envs.interface import INFO
+
 
 class NotFiniteError(ArithmeticError):
     """An error about NaN or an infinity in a run.
@@ -65,6 +67,8 @@ def find_nonfinite(batch: Mapping[str, Any], models: Iterable[Any]) -> tuple[str
     """
     shape = np.shape(batch.get('valid', 0))
     for name, value in batch.items():
+        if name.startswith(INFO):  # NaN in steps whose info lacks the number
+            continue
         array = np.asarray(value)
         if array.dtype.kind == 'f' and not np.isfinite(array).all():
             in_rollout = len(shape) == 2 and array.shape[1:2] == shape[1:]

@@ -19,7 +19,7 @@ from xagents.envs.maker import NOT_ATARI, EnvMaker, find_maker, is_atari, load_w
 from xagents.envs.observations.action_masks import MASK_KEY, NO_MASK
 from xagents.envs.observations.images import ImageOptions
 from xagents.envs.spaces import Encoding
-from xagents.envs.vectors import make_vector
+from xagents.envs.vectors import NO_NEEDS, EnvNeeds, make_vector
 from xagents.envs.wrappers import AtariConfig
 from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError, did_you_mean, one_line
@@ -118,7 +118,13 @@ class EnvFactory:
             object.__setattr__(self, name, (value,) if single else tuple(value or ()))
 
     def __call__(
-        self, *, training: bool = True, in_process: bool = False, compiled: bool | None = None, **fields: Any
+        self,
+        *,
+        training: bool = True,
+        in_process: bool = False,
+        compiled: bool | None = None,
+        needs: EnvNeeds = NO_NEEDS,
+        **fields: Any,
     ) -> Envs:
         """Make the environments.
 
@@ -128,6 +134,7 @@ class EnvFactory:
             in_process: whether the environments run in this process instead of worker processes.
             compiled: whether functions may replace the steps of the environments; by default only for training, so
                 that a score is never of a copy of the environment.
+            needs: what the run needs; 'auto' then uses only functions that have it.
             fields: values that replace those of the factory, such as `n_envs` and `render_mode`.
 
         Raises:
@@ -141,14 +148,14 @@ class EnvFactory:
             fields['vector'] = 'auto'
         factory = dataclasses.replace(self, **fields)
         import_modules(factory.imports)
-        envs = factory._make_pool() if factory.vector == 'envpool' else factory._make_vector(compiled)
+        envs = factory._make_pool() if factory.vector == 'envpool' else factory._make_vector(compiled, needs)
         if self.vector in ('compiled', 'native'):
             envs.factory = dataclasses.replace(factory, vector=self.vector)
         return envs
 
-    def _make_vector(self, compiled: bool) -> Envs:
+    def _make_vector(self, compiled: bool, needs: EnvNeeds) -> Envs:
         maker = self.maker()
-        made, has_reports = make_vector(maker, self.n_envs, self.vector, compiled)
+        made, has_reports = make_vector(maker, self.n_envs, self.vector, compiled, needs)
         stack = maker.atari.frame_stack if maker.atari else maker.images.frame_stack
         stack = 1 if maker.atari and maker.wrappers else stack  # a user's wrapper may change the stack
         about: dict[str, Any] = {'spec': maker.spec, 'frame_stack': stack, 'atari': maker.atari is not None}

@@ -12,8 +12,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from xagents.envs.vectors import add_report
-from xagents.envs.wrappers import SUCCESS, AtariConfig
+from xagents.envs.vectors import add_info
+from xagents.envs.wrappers import REPORT, SUCCESS, AtariConfig
 from xagents.options.errors import OptionError, did_you_mean, one_line
 
 _ATARI = re.compile(r'^(?:ALE/)?(?P<game>.+?)(?:NoFrameskip|Deterministic)?-v\d+$')
@@ -31,6 +31,9 @@ class EnvPoolVectorEnv(VectorEnv):
     - EnvPool reports a termination in the same step as the time limit as truncated only; its results do not
       distinguish the two.
     - The frames [stack, H, W] of Atari and ViZDoom become [H, W, stack].
+
+    Attributes:
+        passes_infos: whether infos contain those of EnvPool, in addition to reports of episodes.
 
     Raises:
         OptionError: if EnvPool is not installed, or does not have the environment or the argument.
@@ -86,6 +89,7 @@ class EnvPoolVectorEnv(VectorEnv):
         actions = self.single_action_space
         self._n_actions = int(actions.n) if isinstance(actions, spaces.Discrete) else None
         self._pool: Any = None
+        self.passes_infos = False
         self._totals, self._lengths = np.zeros(n_envs, np.float64), np.zeros(n_envs, np.int64)
         self._ended = np.zeros(n_envs, bool)
 
@@ -125,7 +129,7 @@ class EnvPoolVectorEnv(VectorEnv):
         # Rows that only reset do not count as steps. Their rewards are 0, except for the first step of a life.
         self._lengths += ~self._ended
         self._ended = terminated | truncated
-        infos: dict[str, Any] = {}
+        infos: dict[str, Any] = dict(info) if self.passes_infos else {}
         if np.count_nonzero(self._ended):
             self._report(truncated, info, infos)
         rewards = np.sign(rewards) if self._clip else rewards
@@ -136,9 +140,8 @@ class EnvPoolVectorEnv(VectorEnv):
         over = self._ended & (truncated | info['terminated'].astype(bool)) if self.atari else self._ended
         for i in np.flatnonzero(over).tolist():
             success = next((info[name][i] for name in SUCCESS if name in info), np.nan)
-            add_report(
-                infos, i, np.array([self._totals[i], self._lengths[i], success, np.nan], np.float64), self.num_envs
-            )
+            report = np.array([self._totals[i], self._lengths[i], success, np.nan], np.float64)
+            add_info(infos, i, {REPORT: report}, self.num_envs)
         self._totals[over] = self._lengths[over] = 0
 
     def _to_observations(self, observations: Any) -> Any:

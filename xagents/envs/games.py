@@ -164,8 +164,7 @@ class SeatEnv(gymnasium.Env):
         return self.env.observe(self._agent)
 
     def _info(self) -> dict[str, Any]:
-        info = self.env.infos.get(self._agent) or {}
-        return {MASK_KEY: info[MASK_KEY]} if MASK_KEY in info else {}
+        return dict(self.env.infos.get(self._agent) or {})
 
     def seen(self, seat: int | None = None) -> Any:
         """Return the observation of a seat, by default the agent's, with the action mask if there is one."""

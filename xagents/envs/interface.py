@@ -28,13 +28,17 @@ from xagents.envs.snapshots.read import MissingStateError, restore_snapshot
 from xagents.envs.snapshots.write import Snapshot, SnapshotError, take_snapshot
 from xagents.envs.spaces import DEFAULT_ENCODING, Encoding, ObservationEncoder
 from xagents.envs.step_recorder import StepRecorder
-from xagents.envs.vectors import LoopVectorEnv
+from xagents.envs.values.infos import InfoReader, InfoSums
+from xagents.envs.values.parameters import check_params, find_params, set_params
+from xagents.envs.vectors import LoopVectorEnv, WorkerVectorEnv
 from xagents.envs.wrappers import REPORT, SUCCESS, is_success_value
 from xagents.options.errors import OptionError, one_line
 from xagents.pipeline.context import EpisodeEnd
 
 StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Observations, rewards, terminated and truncated, [N, …] each."""
+# prefix of the columns of rollouts and of the metrics that are numbers of infos
+INFO = 'info/'
 NEXT_STEP_HINT = 'pass autoreset_mode=AutoresetMode.NEXT_STEP to the vector, or in vector_kwargs to make_vec'
 RECREATE_HINT = 'pass create_envs a function that makes the environment, or pass environments to evaluate on'
 
@@ -185,6 +189,7 @@ class Envs(Copyable):
         recorder: the recorder of every reset and step, or None.
         env_indices: the index of each of the N rows in `EpisodeEnd.env`; with several policies, the index among the
             rows of all policies.
+        infos: the numbers of infos that `select_infos` selects.
 
     Args:
         vector: the environments, in NEXT_STEP mode.
@@ -253,6 +258,8 @@ class Envs(Copyable):
         self._no_teams = np.full(self.n_envs, np.nan)
         self._totals, self._lengths = np.zeros(self.n_envs, np.float64), np.zeros(self.n_envs, np.int64)
         self._episodes: list[EpisodeEnd] = []
+        self.infos = InfoSums(id, self.n_envs)
+        self._checked_params: tuple[str, ...] = ()
         self._rollout_episodes: list[tuple[int, EpisodeEnd]] = []
         # environments that are functions, or None
         self.functional_vector: Any = vector if hasattr(vector, 'functional') else None
@@ -325,6 +332,7 @@ class Envs(Copyable):
         observations, _ = self._vector.reset(seed=own)
         self.valid[:] = True
         self._totals[:] = self._lengths[:] = 0
+        self.infos.reset()
         if self.recorder is not None:
             self.recorder.reset(observations)
         self._n_steps = 0
@@ -364,6 +372,8 @@ class Envs(Copyable):
         if not self._has_reports:
             np.add(self._totals, raw, out=self._totals, where=self.valid)
             self._lengths += self.valid
+        if self.infos.names:
+            self.infos.observe(info, self.valid)
         ended = np.logical_or(terminated, truncated, out=self._ended)
         if self.agents:
             np.logical_and(ended, self.valid, out=self._newly_ended)  # without the agents that ended in an earlier step
@@ -377,7 +387,8 @@ class Envs(Copyable):
                 success = _success(info, i) if info else None
                 team = None if np.isnan(teams[i]) else float(teams[i])
                 total, length = float(self._totals[i]), int(self._lengths[i])
-                self._episodes.append(EpisodeEnd(total, length, self.env_indices[i], success, team))
+                sums = self.infos.end_episode(i)
+                self._episodes.append(EpisodeEnd(total, length, self.env_indices[i], success, team, info=sums))
                 self._totals[i] = self._lengths[i] = 0
         self._n_steps += 1
         return self._encode_legal(observations), rewards, terminated, truncated
@@ -386,8 +397,8 @@ class Envs(Copyable):
         """Count the episodes of a rollout that a compiled program collected, and check its action masks.
 
         Args:
-            rollout: encoded `observations` [T + 1, N, *D]; `actions`, raw `rewards`, `terminated`, `truncated` and
-                `valid` [T, N, …].
+            rollout: encoded `observations` [T + 1, N, *D]; `actions`, raw `rewards`, `terminated`, `truncated`, `valid`
+                and the numbers of infos [T, N, …].
             decode: from actions of the policy to environment actions, for the recorder.
 
         Raises:
@@ -406,6 +417,11 @@ class Envs(Copyable):
                 after = rollout['observations'][t + 1]
                 self.recorder.step(decode(actions), after, rewards[t], ends[0][t], ends[1][t], valid[t])
         self.valid[:] = ~ended[-1]
+        sums: dict[tuple[int, int], Any] = {}
+        for t, ends_here in enumerate(ended if self.infos.names else ()):
+            for name in self.infos.names:
+                self.infos.add(name, rollout[info_column(name)][t].astype(np.float64))
+            sums |= {(t, i): self.infos.end_episode(i) for i in np.flatnonzero(ends_here).tolist()}
         if not ended.any():
             self._totals += rewards.sum(0, np.float64)
             self._lengths += np.count_nonzero(valid, 0)
@@ -416,7 +432,7 @@ class Envs(Copyable):
         for t, i in zip(*(x.tolist() for x in np.nonzero(ended)), strict=True):
             total, length = float(totals[t, i] - before[0][i]), int(lengths[t, i] - before[1][i])
             before[0][i], before[1][i] = totals[t, i], lengths[t, i]
-            self._rollout_episodes.append((t, EpisodeEnd(total, length, i, None)))
+            self._rollout_episodes.append((t, EpisodeEnd(total, length, i, None, info=sums.get((t, i)))))
         self._totals[:], self._lengths[:] = totals[-1] - before[0], lengths[-1] - before[1]
 
     def pop_rollout_episodes(self) -> list[tuple[int, EpisodeEnd]]:
@@ -449,15 +465,81 @@ class Envs(Copyable):
             raise NoLegalActionError(self.id, int(np.flatnonzero(illegal)[0]), self._n_steps)
 
     def set_params(self, **params: Any) -> None:
-        """Change parameters of environments that are functions, from the next step on; nothing is compiled again.
+        """Change parameters of the environments from the next step on.
+
+        Parameters of functions are arguments of their programs: nothing is compiled again. A parameter of another
+        environment is set by its method `set_NAME` if that exists, otherwise as its attribute NAME.
 
         Raises:
-            TypeError: if the environments are no functions, or for a parameter that does not exist.
-            ValueError: for a value that is no number.
+            TypeError: for a parameter of functions that does not exist.
+            ValueError: for a value of such a parameter that is no number.
+            OptionError: for another environment without the parameter.
         """
-        if self.functional_vector is None:
-            raise TypeError(f"{self.id} is no compiled environment, expected vector='compiled' to change parameters")
-        self.functional_vector.set_params(**params)
+        vector = self._base_vector
+        if self.functional_vector is not None:
+            self.functional_vector.set_params(**params)
+            return
+        self.check_params(params)
+        if isinstance(vector, WorkerVectorEnv):
+            vector.call('set_env_params', params)
+        else:
+            for env in self._param_owners:
+                set_params(env, params)
+
+    def check_params(self, names: Iterable[str]) -> None:
+        """Check that the environments have parameters that `set_params` can change.
+
+        Raises:
+            OptionError: for a missing parameter, with the nearest name.
+        """
+        names, vector = tuple(names), self._base_vector
+        if names == self._checked_params:
+            return
+        if self.functional_vector is not None:
+            known = [*self.functional_vector.functional.default_params]
+            check_params(self.id, [name for name in names if name not in known], known)
+        elif isinstance(vector, WorkerVectorEnv):
+            check_params(self.id, *vector.call('find_env_params', names)[0])
+        elif isinstance(vector, AsyncVectorEnv):
+            got = f'got ready-made worker processes of {self.id}, whose parameters cannot be checked'
+            raise OptionError('curriculum', f"{got}; expected make or create_envs with vector='async'")
+        else:
+            check_params(self.id, *find_params(self._param_owners[0], names))
+        self._checked_params = names
+
+    @property
+    def _param_owners(self) -> Sequence[Any]:
+        """The objects of this process that have the parameters: environments of a loop, or a vector."""
+        vector = self._base_vector
+        is_loop = isinstance(vector, LoopVectorEnv) or isinstance(vector.unwrapped, SyncVectorEnv)
+        return vector.envs if isinstance(vector, LoopVectorEnv) else vector.unwrapped.envs if is_loop else [vector]
+
+    def select_infos(self, names: Iterable[str]) -> None:
+        """Select numbers of infos, of which `infos` then contains each step; no names stop this.
+
+        Raises:
+            OptionError: if the environments are functions without infos.
+        """
+        names = tuple(names)
+        if names == self.infos.names:
+            return
+        if self.functional_vector is not None:
+            if names and not self.functional_vector.functional.has_info:
+                got = f'got {" ".join(names)}, but {self.id} is compiled and has no infos'
+                raise OptionError('log_info', f'{got}, expected --vector sync, or log_info among the options of make')
+            self.functional_vector.select_infos(names)
+            self.add_seen_infos(self.functional_vector.all_infos)
+        self.infos.select(names)
+        set_info_reader(self._base_vector, names)
+
+    @property
+    def seen_infos(self) -> frozenset[str]:
+        """The names of all numbers in infos so far, if some are selected."""
+        return self.infos.seen
+
+    def add_seen_infos(self, names: Iterable[str]) -> None:
+        """Add names of numbers in infos of environments that explorers step."""
+        self.infos.seen |= frozenset(names)
 
     def return_raw_observations(self) -> None:
         """From now on, return observations as the environments do, without encoding."""
@@ -504,7 +586,8 @@ class Envs(Copyable):
             reward, length, success, opponent = info[REPORT][i].tolist()
             known = None if np.isnan(success) else bool(success)
             opponent = None if np.isnan(opponent) else int(opponent)
-            self._episodes.append(EpisodeEnd(reward, int(length), i, known, opponent=opponent))
+            sums = self.infos.end_episode(i)
+            self._episodes.append(EpisodeEnd(reward, int(length), i, known, opponent=opponent, info=sums))
 
     def pop_episodes(self) -> list[EpisodeEnd]:
         """Return the episodes that ended since the last call, oldest first."""
@@ -531,18 +614,24 @@ class Envs(Copyable):
             self.functional_vector.set_state(state['vector'])
         self._seeds = state['seeds']
         self._episodes = [EpisodeEnd(*episode) for episode in state['episodes']]
+        self.infos.load(state.get('infos', {}))
         for name in ('valid', 'totals', 'lengths'):
             np.copyto(self.state()[name], state[name])
 
     def counters_of(self, i: int) -> dict[str, Any]:
         """Return the counters of the agents of environment `i`."""
         counters = {'valid': self.valid, 'total': self._totals, 'length': self._lengths}
-        return {name: counter[self._rows_of(i)].tolist() for name, counter in counters.items()}
+        own = self._rows_of(i)
+        infos = {name: sums[own].tolist() for name, sums in self.infos.sums.items()}
+        return {**{name: counter[own].tolist() for name, counter in counters.items()}, 'infos': infos}
 
     def load_counters_of(self, i: int, state: Mapping[str, Any]) -> None:
         """Restore the counters of the agents of environment `i`, and forget ended episodes."""
         own, self._episodes = self._rows_of(i), []
         self.valid[own], self._totals[own], self._lengths[own] = state['valid'], state['total'], state['length']
+        for name, sums in state.get('infos', {}).items():
+            if name in self.infos.sums:
+                self.infos.sums[name][own] = sums
 
     def _rows_of(self, i: int) -> slice:
         """Return the rows of environment `i`."""
@@ -551,7 +640,8 @@ class Envs(Copyable):
     def state(self) -> dict[str, Any]:
         """Return the state that changes: the vector and the counters."""
         episodes = [dataclasses.astuple(episode) for episode in self._episodes]
-        own = {'valid': self.valid, 'totals': self._totals, 'lengths': self._lengths}
+        own: dict[str, Any] = {'valid': self.valid, 'totals': self._totals, 'lengths': self._lengths}
+        own['infos'] = self.infos.sums
         vector = self._vector if self.functional_vector is None else self.functional_vector.get_state()
         return {'vector': vector, 'seeds': self._seeds, 'episodes': episodes, **own}
 
@@ -627,6 +717,26 @@ class Envs(Copyable):
 
     def __repr__(self) -> str:
         return f'<Envs {self.id} x {self.n_envs}>'
+
+
+def info_column(name: str) -> str:
+    """Return the name of the column of a rollout, and of the metric, of a number of infos."""
+    return f'{INFO}{name}'
+
+
+def set_info_reader(vector: Any, names: Sequence[str]) -> None:
+    """Let the environments of a vector pass on named numbers of their infos.
+
+    Vectors of Gymnasium and others return all infos.
+    """
+    reader = InfoReader(names) if names else None
+    if isinstance(vector, LoopVectorEnv):
+        for env in vector.envs:
+            env.set_wrapper_attr('info_reader', InfoReader(names) if names else None)
+    elif isinstance(vector, WorkerVectorEnv):
+        vector.set_attr('info_reader', [reader] * vector.num_envs)
+    elif hasattr(vector, 'passes_infos'):
+        vector.passes_infos = bool(names)
 
 
 def _describe(kind: Any) -> str:

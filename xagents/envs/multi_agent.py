@@ -19,6 +19,8 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
 from xagents.envs.spaces import DEFAULT_ENCODING, Encoding, ObservationEncoder
+from xagents.envs.values.infos import NUMBERS, SEEN, WRONG, InfoReader
+from xagents.envs.values.parameters import find_params, set_params
 from xagents.envs.wrappers import SUCCESS, success_of
 from xagents.options.errors import OptionError, one_line
 
@@ -61,6 +63,9 @@ class ParallelEnvAdapter(gymnasium.Env):
     sum of the agents' rewards, and the episode ends when no agent is left. An agent that ended early repeats its last
     observation and stays terminated. The step after an agent's end has no reward for it, even if the agent is back by
     then: its next episode begins with the observation after that step.
+
+    Attributes:
+        info_reader: the reader of numbers in the infos of agents, which infos then contain; None for no numbers.
 
     Args:
         env: the environment.
@@ -125,6 +130,7 @@ class ParallelEnvAdapter(gymnasium.Env):
         self.observation_space = spaces.Dict(observations=spaces.Tuple(shown), rewards=number, **flags, team=number)
         self.action_space = spaces.Tuple([batch_space(g.action_space, len(g.agent_indices)) for g in agent_groups])
         self._steps, self._total_reward = 0, 0.0
+        self.info_reader: InfoReader | None = None
 
     @property
     def _agent_groups(self) -> tuple[AgentGroup, ...]:
@@ -181,7 +187,19 @@ class ParallelEnvAdapter(gymnasium.Env):
         if over:
             self._team_reward[last] = self._total_reward
         cut = over and bool(self._truncated.any())
-        return self._observation(), float(self._rewards.sum()), over and not cut, cut, {}
+        passed: dict[str, Any] = {}
+        if self.info_reader is not None:
+            own = [(infos or {}).get(agent) or {} if agent in active else {} for agent in self.agents]
+            passed = self.info_reader.read_agents(own)
+        return self._observation(), float(self._rewards.sum()), over and not cut, cut, passed
+
+    def set_env_params(self, params: Mapping[str, Any]) -> None:
+        """Set parameters of the environment; see `xagents.envs.values.parameters`."""
+        set_params(self, params)
+
+    def find_env_params(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the names that are no parameters of the environment, and the names of all its parameters."""
+        return find_params(self, names)
 
     def _ended(self) -> np.ndarray:
         """Return whether each agent ended in the last step or is absent, bool [M]."""
@@ -218,6 +236,7 @@ class ParallelVector:
         envs: the vector of adapters.
         step_id: the number of resets and steps so far.
         latest_step: the observation of the last reset or step.
+        latest_infos: the infos of the last step.
 
     Args:
         envs: a vector of `ParallelEnvAdapter`s, in NEXT_STEP mode.
@@ -227,6 +246,7 @@ class ParallelVector:
         self.envs: VectorEnv = envs
         self.step_id = 0
         self.latest_step: dict[str, Any] = {}
+        self.latest_infos: dict[str, Any] = {}
         self._actions: Any = create_empty_array(envs.single_action_space, n=envs.num_envs)
         self._actions_set = np.zeros(len(self.agent_set.names), bool)
 
@@ -256,7 +276,7 @@ class ParallelVector:
             missing = ', '.join(itertools.compress(self.agent_set.names, ~self._actions_set))
             expected = 'a policy of a team steps together with its team only'
             raise RuntimeError(f'no actions are set for {missing}: {expected}')
-        self.latest_step, *_ = self.envs.step(self._actions)
+        self.latest_step, *_, self.latest_infos = self.envs.step(self._actions)
         self._actions_set[:] = False
         self.step_id += 1
 
@@ -322,6 +342,12 @@ class AgentRows(VectorEnv):
             infos |= {SUCCESS[0]: success > 0, f'_{SUCCESS[0]}': reported}
         if not np.isnan(team).all():
             infos[TEAM_REWARD] = team
+        latest = self.parallel_vector.latest_infos
+        if NUMBERS in latest:
+            numbers = latest[NUMBERS][:, self._agents]
+            infos[NUMBERS] = numbers.reshape(self.num_envs, numbers.shape[-1])
+            infos[f'_{NUMBERS}'] = np.repeat(latest[f'_{NUMBERS}'], len(self.agent_indices))
+            infos |= {key: latest[key] for key in (SEEN, WRONG) if key in latest}
         return self.current_observations(), self._rows(shown['rewards']), terminated, truncated, infos
 
     def current_observations(self) -> np.ndarray:

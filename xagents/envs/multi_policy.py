@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Copyable, Envs, StepResult
 from xagents.envs.multi_agent import AgentRows, AgentSet, ParallelVector
 from xagents.envs.snapshots.write import Snapshot
+from xagents.envs.values.infos import InfoSums
 from xagents.envs.vectors import make_base_vector
 from xagents.options.errors import OptionError, did_you_mean
 from xagents.pipeline.context import EpisodeEnd
@@ -112,19 +113,57 @@ class MultiPolicyEnvs(Copyable):
             whole[list(part.env_indices)] = part.state()[name]
         return whole
 
+    def _gather_sums(self, name: str) -> np.ndarray:
+        """Return the sums of a number of infos, in the order of all agents."""
+        whole = np.full(self.n_envs, np.nan)
+        for part in self.groups.values():
+            whole[list(part.env_indices)] = part.infos.sums[name]
+        return whole
+
+    def select_infos(self, names: Iterable[str]) -> None:
+        """Select numbers of the agents' infos; see `Envs.select_infos`."""
+        for part in self.groups.values():
+            part.select_infos(names)
+
+    def set_params(self, **params: Any) -> None:
+        """Change parameters of the environments; see `Envs.set_params`."""
+        self._first_part().set_params(**params)
+
+    def check_params(self, names: Iterable[str]) -> None:
+        """Check that the environments have parameters; see `Envs.check_params`."""
+        self._first_part().check_params(names)
+
+    @property
+    def infos(self) -> InfoSums:
+        """The numbers of infos of the first policy's agents; those of the others have the same names."""
+        return self._first_part().infos
+
+    @property
+    def seen_infos(self) -> frozenset[str]:
+        """The names of all numbers in infos so far, if some are selected."""
+        return frozenset().union(*(part.seen_infos for part in self.groups.values()))
+
+    def add_seen_infos(self, names: Iterable[str]) -> None:
+        """Add names of numbers in infos of environments that explorers step."""
+        self._first_part().add_seen_infos(names)
+
     def set_policy_mapping(self, policy_mapping: PolicyMapping) -> None:
         """Assign agents to other policies; running episodes continue.
 
         Raises:
             OptionError: as for `MultiPolicyEnvs`; the mapping then stays unchanged.
         """
-        state = self._first_part().state()
+        state, infos = self._first_part().state(), self._first_part().infos
         whole = {name: self._gather(name, state[name].dtype) for name in ('valid', 'totals', 'lengths')}
+        sums = {name: self._gather_sums(name) for name in infos.names}
         before, self.groups = self.groups, self._make_groups(policy_mapping)
         for policy, part in self.groups.items():
             if part is not before.get(policy):
-                own = {name: array[list(part.env_indices)] for name, array in whole.items()}
-                part.load_counters({**own, 'seeds': state['seeds'], 'episodes': []})
+                rows = list(part.env_indices)
+                own = {name: array[rows] for name, array in whole.items()}
+                infos_of_part = {name: array[rows] for name, array in sums.items()}
+                part.load_counters({**own, 'infos': infos_of_part, 'seeds': state['seeds'], 'episodes': []})
+                part.infos.select(infos.names)
 
     def reset(self, seed: int | None = None) -> None:
         """Start an episode in every environment."""

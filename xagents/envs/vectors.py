@@ -11,8 +11,8 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -21,24 +21,48 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from xagents.envs.functional.interface import FunctionalEnv
 from xagents.envs.functional_forms import functional_form, no_form
 from xagents.envs.maker import EnvMaker, parameters_of
 from xagents.envs.multi_agent import AGENT_SET, AgentRows, ParallelVector
 from xagents.envs.observations.images import ImageOptions
 from xagents.envs.spaces import ObservationEncoder
-from xagents.envs.wrappers import REPORT
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, did_you_mean
 
 # The number of environments from which Gymnasium's native vectors are faster than the loop. The cost of a native step
 # does not depend on the number of environments; the cost of a step of the loop is proportional to it.
 NATIVE_FROM = 6
 
 
+class EnvNeeds(NamedTuple):
+    """What a run needs of environments, which not all forms of an environment have.
+
+    Attributes:
+        infos: whether numbers of infos are needed.
+        params: the names of parameters that change during the run.
+    """
+
+    infos: bool = False
+    params: tuple[str, ...] = ()
+
+    def problem(self, functional: FunctionalEnv) -> str:
+        """Return why functions do not fit, or an empty text."""
+        if self.infos and not functional.has_info:
+            return 'has no infos as functions (see --log-info)'
+        known = list(functional.default_params)
+        missing = [name for name in self.params if name not in known]
+        hint = f'{did_you_mean(missing[0], known)}, but {", ".join(known) or "none"}' if missing else ''
+        return f'has no parameter {missing[0]} as functions{hint} (see --curriculum)' if missing else ''
+
+
+NO_NEEDS = EnvNeeds()
+
+
 class LoopVectorEnv(VectorEnv):
     """A vector that steps environments with equal spaces one after the other in one process.
 
     The next step overwrites the returned arrays. The environments must be made by `EnvMaker` or `with_report`: their
-    infos contain a report if an episode ended, and are empty otherwise.
+    infos contain a report if an episode ended, and the numbers of an `InfoReader`, and are empty otherwise.
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env]) -> None:
@@ -82,7 +106,7 @@ class LoopVectorEnv(VectorEnv):
                 parts[i], rewards[i], terminated, truncated, info = env.step(actions[i])
                 terminations[i], truncations[i], ended[i] = terminated, truncated, terminated or truncated
             if info:
-                add_report(infos, i, info[REPORT], self.num_envs)
+                add_info(infos, i, info, self.num_envs)
         return self._batch_observations(), rewards, terminations, truncations, infos
 
     @property
@@ -105,15 +129,20 @@ class LoopVectorEnv(VectorEnv):
             env.close()
 
 
-def add_report(infos: dict[str, Any], i: int, episode: np.ndarray, n_envs: int) -> None:
-    """Add the report (float64 [4]) of an episode of environment `i` to a vector's infos, in Gymnasium's format."""
-    if REPORT not in infos:
-        infos[REPORT], infos[f'_{REPORT}'] = np.zeros((n_envs, 4)), np.zeros(n_envs, bool)
-    infos[REPORT][i] = episode
-    infos[f'_{REPORT}'][i] = True
+def add_info(infos: dict[str, Any], i: int, info: Mapping[str, Any], n_envs: int) -> None:
+    """Add the info of environment `i`, arrays and texts, to a vector's infos, in Gymnasium's format."""
+    for key, value in info.items():
+        if key not in infos:
+            is_text = isinstance(value, str)
+            infos[key] = np.full(n_envs, None, object) if is_text else np.zeros((n_envs, *value.shape), value.dtype)
+            infos[f'_{key}'] = np.zeros(n_envs, bool)
+        infos[key][i] = value
+        infos[f'_{key}'][i] = True
 
 
-def make_vector(maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True) -> tuple[VectorEnv, bool]:
+def make_vector(
+    maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True, needs: EnvNeeds = NO_NEEDS
+) -> tuple[VectorEnv, bool]:
     """Make a vector environment.
 
     Args:
@@ -123,19 +152,21 @@ def make_vector(maker: EnvMaker, n_envs: int, vector: str, compiled: bool = True
             vector; else the loop), 'compiled' (functions), 'native' (Gymnasium's native vector), 'sync' (the loop) or
             'async' (worker processes).
         compiled: whether 'auto' may use functions.
+        needs: what the run needs; 'auto' then uses only functions and native vectors that have it.
 
     Returns:
         the vector, and whether its infos contain the reports of `EpisodeReport`.
     """
     if vector == 'compiled' or (compiled and vector == 'auto' and n_envs >= NATIVE_FROM):
         form = functional_form(maker)
+        form = form if isinstance(form, str) else needs.problem(form.functional) or form
         if not isinstance(form, str):
             from xagents.envs.functional.vector import FunctionalVectorEnv  # loads TensorFlow
 
             return FunctionalVectorEnv(form.functional, n_envs, form.limit), False
         if vector == 'compiled':
             raise OptionError('vector', no_form(maker.name, form))
-    if vector == 'native' or (vector == 'auto' and n_envs >= NATIVE_FROM):
+    if vector == 'native' or (vector == 'auto' and n_envs >= NATIVE_FROM and not needs.params):
         if (native := _native_vector(maker, n_envs)) is not None:
             return native, False
         if vector == 'native':

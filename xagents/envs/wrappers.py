@@ -6,13 +6,15 @@ The order from the inside out is `RawReward`, the Atari wrappers, the user's own
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from xagents.envs.values.infos import InfoReader
+from xagents.envs.values.parameters import find_params, set_params
 from xagents.options.errors import OptionError, format_value
 from xagents.system.values import describe, is_number
 
@@ -214,6 +216,9 @@ class EpisodeReport(gymnasium.Wrapper):
     """The outermost wrapper, whose info contains only the report (key `REPORT`) of an episode that ended.
 
     A life lost under `EpisodicLife` does not end an episode. A wrapper that terminates or truncates does.
+
+    Attributes:
+        info_reader: the reader of numbers that infos contain in addition; None for no numbers.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -223,6 +228,7 @@ class EpisodeReport(gymnasium.Wrapper):
             raise TypeError('EpisodeReport: got no RawReward among the inner wrappers, expected one')
         self._raw: RawReward = raw
         self._life: EpisodicLife | None = _find(env, EpisodicLife)
+        self.info_reader: InfoReader | None = None
         self._base = 0.0
         self._length = 0
 
@@ -241,17 +247,26 @@ class EpisodeReport(gymnasium.Wrapper):
         return observation, info
 
     def step(self, action: Any) -> Step:
-        """Step the environment; the info contains the report of an episode that ended, or is empty."""
+        """Step the environment; the info contains the report of an episode that ended, and the selected numbers."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._length += 1
+        passed: dict[str, Any] = {} if self.info_reader is None else self.info_reader.read(info)
         if not (terminated or truncated):
-            return observation, reward, False, False, {}
+            return observation, reward, False, False, passed
         if self._life is not None and self._life.life_lost:
             if not truncated:
-                return observation, reward, True, False, {}
+                return observation, reward, True, False, passed
             # An outer wrapper truncated the episode in the step that lost a life: the next reset must reset the game.
             self._life.life_lost = False
-        return observation, reward, bool(terminated), bool(truncated), self._report(self._raw.total, info)
+        return observation, reward, bool(terminated), bool(truncated), passed | self._report(self._raw.total, info)
+
+    def set_env_params(self, params: Mapping[str, Any]) -> None:
+        """Set parameters of the environment; see `xagents.envs.values.parameters`."""
+        set_params(self, params)
+
+    def find_env_params(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the names that are no parameters of the environment, and the names of all its parameters."""
+        return find_params(self, names)
 
     def _report(self, total: float, info: dict[str, Any]) -> dict[str, Any]:
         opponent = info.get(OPPONENT, np.nan) if info else np.nan

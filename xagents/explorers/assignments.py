@@ -91,7 +91,8 @@ class Broadcast:
 
     def __init__(self, requests: Mapping[str, CollectRequest], n_steps: int):
         self.versions = tuple(request.policy.published_weights.version for request in requests.values())
-        self._header: dict[str, Any] = {'n_steps': n_steps, 'policies': {}}
+        params = dict(next(iter(requests.values())).env_params)
+        self._header: dict[str, Any] = {'n_steps': n_steps, 'env_params': params, 'policies': {}}
         self._weights: dict[str, np.ndarray] = {}
         self._statistics: dict[str, np.ndarray] = {}
         for (name, request), version in zip(requests.items(), self.versions, strict=True):

@@ -16,6 +16,8 @@ from xagents.system.arrays import add_prefix, strip_prefix
 # prefixes of a message's arrays: statistics, exploration noise, state of the environments
 STATISTICS, EXPLORATION, ENV_STATE = 'statistics', 'exploration', 'env_state'
 NOISE_STATE = f'{EXPLORATION}/x'
+# names of numbers in infos that a message may contain
+MAX_SEEN_INFOS = 1000
 # shape [T or T + 1, N, …] and dtype of each array of a whole rollout, by name
 ArraySpecs = Mapping[str, tuple[np.dtype, tuple[int, ...]]]
 MessagePart = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -33,6 +35,7 @@ class Fragment(NamedTuple):
         env_state: the state of the environments after the fragment; None if they cannot be copied.
         noise_states: [n, A] or [0, 0], the state of temporally correlated noise of each policy that has such noise.
         snapshot_problem: the reason why the environments cannot be copied; empty if they can.
+        seen_infos: the names of all numbers in infos so far, if some are selected.
     """
 
     columns: dict[str, np.ndarray]
@@ -41,6 +44,7 @@ class Fragment(NamedTuple):
     env_state: MessagePart | None
     noise_states: dict[str, np.ndarray]
     snapshot_problem: str
+    seen_infos: list[str]
 
 
 def pack_env_state(copies: Sequence[Snapshot], row_states: Mapping[str, RowState] | None = None) -> MessagePart:
@@ -114,21 +118,28 @@ def parse_fragment(message: Message, spec: FragmentSpec) -> Fragment:
         seconds = {name: _parse_seconds(header['seconds'][name]) for name in ('env', 'act', 'busy')}
         env_state = _parse_env_state(header.get(ENV_STATE), arrays, spec)
         noise_states = _parse_noise_states(arrays, spec)
+        seen_infos = [_printable(name) for name in header.get('seen_infos', [])[:MAX_SEEN_INFOS]]
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
         raise WireError('the header of a fragment is invalid') from error
     held = {name: arrays[name] for name in spec.arrays}
-    snapshot_problem = ''.join(c if c.isprintable() else ' ' for c in str(header.get('uncopied', ''))[:300])
-    return Fragment(held, episodes, seconds, env_state, noise_states, snapshot_problem)
+    snapshot_problem = _printable(header.get('uncopied', ''))
+    return Fragment(held, episodes, seconds, env_state, noise_states, snapshot_problem, seen_infos)
+
+
+def _printable(text: Any) -> str:
+    return ''.join(c if c.isprintable() else ' ' for c in str(text)[:300])
 
 
 def _parse_episode(record: Any, rows: range, n_steps: int) -> EpisodeEnd:
-    reward, length, success, row, step, seconds, team, opponent = record
+    reward, length, success, row, step, seconds, team, opponent, info = record
     whole = all(type(n) is int for n in (length, row, step)) and 0 <= row < len(rows) and 0 <= step < n_steps
     earned = type(reward) in (int, float) and type(team) in (int, float, type(None))
     whole = whole and type(opponent) in (int, type(None))
-    if not whole or success not in (None, True, False) or not earned:
+    summed = info is None or all(type(x) in (int, float) for x in info.values())
+    if not whole or success not in (None, True, False) or not earned or not summed:
         raise ValueError('an episode is invalid')
-    return EpisodeEnd(float(reward), length, rows[row], success, team, step, _parse_seconds(seconds), opponent)
+    ended = float(reward), length, rows[row], success, team, step, _parse_seconds(seconds), opponent
+    return EpisodeEnd(*ended, None if info is None else {name: float(x) for name, x in info.items()})
 
 
 def _parse_seconds(value: Any) -> float:

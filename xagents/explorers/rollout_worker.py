@@ -41,14 +41,12 @@ MAX_ENVS = 2**16
 class FragmentStats(CollectStats):
     """Statistics of a fragment, with the row and the environment of each finished episode for the learner."""
 
-    finished_episodes: list[tuple[float, int, bool | None, int, int, float, float | None, int | None]] = field(
-        default_factory=list
-    )
+    finished_episodes: list[tuple[Any, ...]] = field(default_factory=list)
 
     def add(self, episodes: list[EpisodeEnd], seconds: float) -> None:
         """Add episodes that ended in the present row."""
         self.finished_episodes += [
-            (e.reward, e.length, e.success, e.env, self.row, seconds, e.team, e.opponent) for e in episodes
+            (e.reward, e.length, e.success, e.env, self.row, seconds, e.team, e.opponent, e.info) for e in episodes
         ]
 
 
@@ -73,6 +71,7 @@ class RolloutWorker:
         if others:
             envs.close()
             raise ValueError(f'package versions of explorer and learner differ: {others}')
+        envs.select_infos(spec['infos'])
         self.stepper = LocalEnvStepper(envs)
         self.policies: dict[str, Policy] = {}
         self.statistics: dict[str, Statistics] = {}
@@ -120,12 +119,17 @@ class RolloutWorker:
         stats = self._stats = FragmentStats()
         noise = {name: strip_prefix(name, arrays).get('noise') for name in rollouts}
         requests = [
-            CollectRequest(policy, self.statistics[name], noise[name], header['policies'][name]['schedule'])
+            CollectRequest(
+                *(policy, self.statistics[name], noise[name], header['policies'][name]['schedule']),
+                env_params=header['env_params'],
+            )
             for name, policy in self.policies.items()
         ]
         with contextlib.suppress(NotFiniteError):  # the learner finds the number as well and handles it
             self.stepper.fill([*rollouts.values()], requests, stats)
         result: dict[str, Any] = {'number': header['number'], 'episodes': stats.finished_episodes}
+        if seen := self.stepper.envs.seen_infos:
+            result['seen_infos'] = sorted(seen)
         sent: dict[str, np.ndarray] = {}
         for name, rollout in rollouts.items():
             rollout['valid'][stats.row + 1 :] = False  # rows after an error are not valid
@@ -151,6 +155,7 @@ class RolloutWorker:
             self.opponents.load(state)
         stepper = self.stepper
         if 'seed' in header:
+            stepper.set_params(header['env_params'])  # the first episodes begin with them
             groups = stepper.envs.groups.values()
             stepper.row_states = [{OBSERVATIONS: group.reset(header['seed'], self.first)} for group in groups]
         elif ENV_STATE in header:

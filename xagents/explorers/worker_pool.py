@@ -314,6 +314,8 @@ class WorkerPool:
         shard.assignment, shard.in_sync, shard.state_before = None, True, fragment.env_state
         shard.n_fragments += 1
         self.snapshot_problem = fragment.snapshot_problem
+        if fragment.seen_infos:
+            self._local_stepper.envs.add_seen_infos(fragment.seen_infos)
 
     # rollouts
 

@@ -17,7 +17,7 @@ from xagents.checkpoints.protocols import AgentOrigin
 from xagents.datasets.dataset_names import check_known
 from xagents.datasets.environments import check_fits, dataset_environment_options, offline_envs
 from xagents.datasets.reading import open_dataset
-from xagents.envs.create import ATARI_OPTIONS, as_envs, create_envs
+from xagents.envs.create import ATARI_OPTIONS, as_envs
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.functional.interface import FunctionalEnv
 from xagents.envs.interface import Envs
@@ -25,6 +25,7 @@ from xagents.envs.maker import find_maker, load_wrappers
 from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.envs.observations.composite import VECTOR
 from xagents.envs.spaces import Encoding
+from xagents.envs.vectors import EnvNeeds
 from xagents.factory.defaults import read_saved_record, resolve_with_record
 from xagents.factory.rules import SETTINGS_RULES, Proposal, check_memory
 from xagents.factory.teams import agents_by_policy, make_members, member_settings, named_policy, split_policies
@@ -167,9 +168,14 @@ class AgentPlan:
             envs = MultiPolicyEnvs(EnvFactory(**settings.environment.asdict()), policy_mapping)
         elif settings.run.dataset is not None:
             settings, envs, lines = _dataset_envs(settings, self.typed_options)
+        elif new:
+            needs = EnvNeeds(bool(settings.run.log_info), tuple(settings.run.curriculum or ()))
+            envs = EnvFactory(**settings.environment.asdict())(needs=needs)
         else:
-            envs = create_envs(**settings.environment.asdict()) if new else self._ready_made_envs(env)
+            envs = self._ready_made_envs(env)
         try:
+            if settings.run.dataset is None:  # before networks are built
+                envs.check_params(settings.run.curriculum or ())
             if entry is TEAM_ENTRY:
                 agent = self._team(settings, envs, members)
             else:

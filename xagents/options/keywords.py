@@ -26,6 +26,9 @@ class FitKeywords(TypedDict, total=False):
     log_format: Literal['text', 'json']
     video_frequency: int | None
     tensorboard: str | os.PathLike[str] | None
+    log_info: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    curriculum: Mapping[str, Any] | None
+    curriculum_when: str | os.PathLike[str] | None
     record_dataset: str | os.PathLike[str] | None
     monitor_session: str | os.PathLike[str] | None
     monitor: Literal['wandb', 'trackio']

@@ -7,6 +7,7 @@ import dataclasses
 import os
 from typing import ClassVar
 
+from xagents.options.curriculum import condition_problem, curriculum_of
 from xagents.options.declaration import Options, count, dataset_name, file, folder, named, option, path, steps
 from xagents.options.rules import Rule, Rules, excluded, needs
 
@@ -70,6 +71,24 @@ class RunControlOptions(Options):
     )
     video_frequency: int | None = steps('steps between videos of a greedy episode; larger values record fewer videos')
     tensorboard: str | None = folder('directory for TensorBoard events')
+    log_info: list[str] | None = option(
+        None,
+        'numbers in the infos of the environment to log: the mean of their steps, and the mean of their sums over '
+        'episodes',
+        metavar='NAME',
+    )
+    curriculum: dict | None = option(
+        None,
+        'parameters of the environment that change from level to level, as NAME=A..B, NAME=A..B:N for N levels, or '
+        'NAME=[A,B,…]',
+        metavar='NAME=A..B',
+    )
+    curriculum_when: str | None = option(
+        None,
+        "condition of the next level, METRIC>X or METRIC<X, such as 'mean_reward>200' (default: levels follow the "
+        'steps)',
+        metavar='CONDITION',
+    )
     record_dataset: str | None = dataset_name('data set to which every collected episode is written')
     monitor_session: str | None = named('name of the run in the tracker of --monitor that gets all metrics')
     monitor: str = option(
@@ -196,11 +215,23 @@ class RunOptions(SelfPlayOptions, LoggingOptions, DatasetOptions, ExplorerOption
         needs('eval_delay', '--eval-async', lambda o: o.eval_async),
         needs('download', '--dataset or --fill-from', lambda o: o.dataset or o.fill_from),
         *excluded(
-            ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster'),
+            ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster', 'log_info', 'curriculum'),
             'with --dataset, which replaces collecting',
             lambda o: o.dataset,
         ),
         needs('max_lag', '--explorers', lambda o: o.explorers),
+        needs('curriculum_when', '--curriculum', lambda o: o.curriculum),
+        Rule('curriculum_when', condition_problem, condition_problem),
+        Rule(
+            'curriculum',
+            lambda o: o.curriculum and o.eval_async,
+            'cannot be used with --eval-async, whose evaluations have no levels; expected --eval-frequency alone',
+        ),
+        Rule(
+            'log_info',
+            lambda o: len({*(o.log_info or ())}) < len(o.log_info or ()),
+            lambda o: f'got {next(n for n in o.log_info if o.log_info.count(n) > 1)} twice, expected each name once',
+        ),
         *(needs(name, '--self-play', lambda o: o.self_play) for name in ('snapshot_frequency', 'pool', 'latest')),
         Rule('max_lag', lambda o: o.max_lag and o.overlap, 'got {o.max_lag} with --overlap, expected one of the two'),
         needs('cluster_key', '--cluster', lambda o: o.cluster),
@@ -213,9 +244,10 @@ class RunOptions(SelfPlayOptions, LoggingOptions, DatasetOptions, ExplorerOption
     )
 
     def complete(self) -> None:
-        """Replace the word for no run directory."""
+        """Replace the word for no run directory, and check the levels of a curriculum."""
         if self.run_dir == NO_RUN_DIR:
             self.run_dir = None
+        curriculum_of(self)  # raises OptionError
 
     def path_in_run_dir(self, name: str) -> str | None:
         """Return the path of a file or directory within the run directory, or None without a run directory."""

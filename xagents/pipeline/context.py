@@ -32,6 +32,7 @@ class EpisodeEnd:
         step: environment steps of the rollout at the end of the episode; later, of the whole run.
         time: seconds of the rollout at the end of the episode; later, of the whole run.
         opponent: name of the opponent of a game, a whole number; None for other environments.
+        info: sums of the numbers of infos that `--log-info` selects, by name; None without the option.
     """
 
     reward: float
@@ -42,6 +43,7 @@ class EpisodeEnd:
     step: int = 0
     time: float = 0.0
     opponent: int | None = None
+    info: dict[str, float] | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -64,6 +66,9 @@ class Context:
         plateau_factor: product of the reductions of the learning rate.
         evaluated_steps: `steps` at the last evaluation.
         evaluated: whether means are means of evaluations.
+        level: level of the curriculum, from 0.
+        level_games: `games` at the start of the level.
+        level_mean: mean of the metric of `--curriculum-when` in this level; NaN before the first episode.
         batch: the collected data, arrays by name.
         statistics: statistics of observations and rewards after this batch was collected.
         episodes: episodes that ended in this iteration.
@@ -71,6 +76,7 @@ class Context:
         evaluated_state: weights that belong to the checked mean; None if they are the current weights.
         new_best: the previous best, if this iteration set a new best; else None.
         schedule: values of the schedules for this iteration.
+        env_params: parameters of the environments by name, which `collect` sets before its first step.
         idle: whether this iteration has nothing to learn from.
         note: text in the status line, instead of the mean reward.
         messages: lines for the console.
@@ -92,6 +98,9 @@ class Context:
     plateau_factor: float = kept(1.0)
     evaluated_steps: int = kept(0)
     evaluated: bool = kept(False)
+    level: int = kept(0)
+    level_games: int = kept(0)
+    level_mean: float = kept(math.nan)
     batch: dict[str, Any] = dataclasses.field(default_factory=dict)
     statistics: Any = None
     episodes: list[EpisodeEnd] = dataclasses.field(default_factory=list)
@@ -99,6 +108,7 @@ class Context:
     evaluated_state: Any = None
     new_best: float | None = None
     schedule: dict[str, float] = dataclasses.field(default_factory=dict)
+    env_params: dict[str, Any] = dataclasses.field(default_factory=dict)
     idle: bool = False
     note: str = ''
     messages: list[str] = dataclasses.field(default_factory=list)

@@ -9,6 +9,7 @@ from xagents.evaluation import videos
 from xagents.pipeline.context import Stage
 from xagents.pipeline.recipe import Recipe
 from xagents.runs import overlap, reporting, saving, stages
+from xagents.runs.curriculum import curriculum
 from xagents.runs.registry import insert_stages
 
 
@@ -31,7 +32,9 @@ REPLAYING = _recipe_of(stages.remember, stages.replay, stages.learn)
 RELEARNING = _recipe_of(stages.learn, stages.remember) + Recipe([('replay', stages.relearn)])
 
 
-def complete_recipe(agent: Any, learning: Recipe | None, overlapping: bool, names: Iterable[str] | None) -> Recipe:
+def complete_recipe(
+    agent: Any, learning: Recipe | None, overlapping: bool, names: Iterable[str] | None, has_curriculum: bool = False
+) -> Recipe:
     """Return the recipe of an agent, with registered stages inserted.
 
     Args:
@@ -39,6 +42,7 @@ def complete_recipe(agent: Any, learning: Recipe | None, overlapping: bool, name
         learning: stages between head and tail. None if the agent collects and learns in one step.
         overlapping: whether to collect in a thread, one iteration ahead.
         names: names of registered stages to insert.
+        has_curriculum: whether to insert the stage that begins levels of the curriculum.
 
     Returns:
         The recipe, bound to the agent.
@@ -50,7 +54,8 @@ def complete_recipe(agent: Any, learning: Recipe | None, overlapping: bool, name
     if agent.envs.is_game:
         head = head.before('collect', stages.opponents).before('evaluate', stages.ratings)
     body = head.replace('collect', stages.train_step) if learning is None else head + learning
-    return insert_stages((body + TAIL).with_agent(agent), agent, names)
+    tail = TAIL.before('until', curriculum) if has_curriculum else TAIL
+    return insert_stages((body + tail).with_agent(agent), agent, names)
 
 
 def dataset_recipe(agent: Any, names: Iterable[str] | None) -> Recipe:

@@ -22,6 +22,7 @@ STAGE_NAMES = (
     *('schedule', 'collect', 'checkpoint', 'episodes', 'evaluate', 'best', 'learn', 'remember', 'replay', 'plateau'),
     *('history', 'metrics', 'prune', 'record', 'console', 'tensorboard', 'wandb', 'trackio', 'video', 'overlap'),
     'until',
+    'curriculum',
 )
 
 

@@ -135,7 +135,7 @@ def history(run: Run, stream: Stream) -> Iterator[Context]:
     writer = HistoryWriter(path, resume=run.continues)
     if writer.renamed_to:
         run.console.print_line(f'Renamed the existing history to {writer.renamed_to}')
-    rewards = run.progress.rewards.copy()
+    rewards, level = run.progress.rewards.copy(), before.level
     if resumed is not None:
         writer.truncate_after(resumed)
     # the best weights may be older than the end of the history
@@ -144,11 +144,15 @@ def history(run: Run, stream: Stream) -> Iterator[Context]:
     run.writers.append(writer)
     try:
         for ctx in stream:
+            if ctx.level != level:  # means are those of one level of the curriculum
+                level = ctx.level
+                rewards.clear()
             # best mean of the earlier checks: the episodes of this iteration ended before its check
             known = ctx.new_best if ctx.new_best is not None else ctx.best_reward
             if ctx.episodes:
                 times = [(e.reward, e.step + steps, e.time + seconds) for e in ctx.episodes]
-                writer.append([(append_and_mean(rewards, row[0]), known, *row) for row in times])
+                window = rewards if run.is_of_level(ctx) else deque[float](maxlen=rewards.maxlen)
+                writer.append([(append_and_mean(window, row[0]), known, *row) for row in times])
             yield ctx
     finally:
         writer.close()

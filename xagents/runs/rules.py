@@ -86,6 +86,11 @@ RUN_RULES: Rules = (
         _admitted_explorers,
     ),
     Rule(
+        'curriculum',
+        lambda r: r.options.curriculum and not r.options.curriculum_when and r.schedule_steps is None,
+        'got nothing that begins levels, expected --max-steps or --curriculum-when',
+    ),
+    Rule(
         'eval_frequency',
         lambda r: r.options.eval_frequency and not r.agent.envs.can_recreate,
         '{o.agent.envs.id} cannot be created again, expected create_envs with a function',

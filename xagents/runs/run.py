@@ -11,9 +11,11 @@ from typing import Any
 from xagents.checkpoints.in_flight import InFlightIteration
 from xagents.checkpoints.protocols import LearningAgent, options_dict
 from xagents.logs.console import Console, format_number
+from xagents.options.curriculum import curriculum_of
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.runs import RunOptions
+from xagents.pipeline.context import Context
 from xagents.registry.parts import modules_of
 from xagents.system.threads import threads_in_use
 
@@ -44,6 +46,8 @@ class Run:
         needs_sampling: whether greedy play was far worse than training.
         stages_before_learning: names of the user's stages that change the batch before an update.
         episode_length: mean length of the episodes that ended last; NaN before the first.
+        curriculum: levels of environment parameters; None without `--curriculum`.
+        missing_infos: the names of `--log-info` that have not appeared in infos; empty once a warning was printed.
     """
 
     def __init__(self, agent: LearningAgent, options: RunOptions, command: str = ''):
@@ -61,6 +65,8 @@ class Run:
         self.overlap: Any = None
         self.evaluations: Any = None
         self.stream: Callable[[], Any] = lambda: None
+        self.missing_infos = {*(options.log_info or ())}
+        self.curriculum = curriculum_of(options)
         self._paused = 0.0
 
     @property
@@ -85,6 +91,14 @@ class Run:
         """The iteration that is collected but not yet learned from, or None. Waits until it is collected."""
         return self.progress.in_flight if self.overlap is None else self.overlap.in_flight()
 
+    def is_of_level(self, ctx: Context) -> bool:
+        """Return whether the batch of an iteration was collected in its level of the curriculum.
+
+        With `--overlap`, the first batch of a level was collected in the level before.
+        """
+        params = {} if self.curriculum is None else self.curriculum.params(ctx.level)
+        return all(ctx.env_params.get(name) == value for name, value in params.items())
+
     def clock(self) -> float:
         """Return the seconds that the run has worked, without the time spent in the body of a user's loop."""
         return time.perf_counter() - self._paused
@@ -101,6 +115,7 @@ class Run:
         """Return every option of the run by name. An equal run can be made from them."""
         agent = self.agent
         timed = any(schedule.needs_length() for schedule in agent.schedules().values())
+        timed = timed or bool(self.options.curriculum and not self.options.curriculum_when)
         length = {'schedule_steps': self.schedule_steps} if timed and self.schedule_steps is not None else {}
         # a data set that does not describe its environment gives its own name as the id
         env = None if agent.envs.id == self.options.dataset else agent.envs.id

@@ -54,6 +54,7 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
     return {
         'environment': environment,
         'policy_mapping': agent.envs.policy_mapping,
+        'infos': list(agent.envs.infos.names),
         'versions': versions(factory.env),
         'policies': {name: _policy_spec(member) for name, member in agent.members.items()},
     }

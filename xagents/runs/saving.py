@@ -274,10 +274,15 @@ def _set_best(places: list[WeightSaver | RunDirectory], state: AgentState) -> No
         place.set_best(state)
 
 
+def _is_last_level(run: Run, ctx: Context) -> bool:
+    plan = run.curriculum
+    return plan is None or ctx.level >= plan.n_levels - 1
+
+
 def target_reached(run: Run, ctx: Context) -> bool:
     """Return whether the mean of the last evaluation, or of a full window of episodes, has reached the target."""
     target, rewards = run.options.target_reward, run.progress.rewards
-    if target is None or not ctx.mean_reward >= target:
+    if target is None or not ctx.mean_reward >= target or not _is_last_level(run, ctx):
         return False
     if run.options.eval_frequency:
         return True

@@ -17,6 +17,7 @@ from xagents.collecting.opponents import snapshot_of
 from xagents.evaluation import playing
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import for_run
+from xagents.runs.info_metrics import log_infos
 from xagents.runs.run import Run
 from xagents.runs.saving import seconds_to_compare, target_reached
 from xagents.system.interruption import Interruption, RunInterrupted
@@ -27,9 +28,12 @@ ROLLOUT_COLUMNS = ('observations', 'actions', 'rewards', 'terminated', 'truncate
 
 @for_run
 def schedule(run: Run, stream: Stream) -> Iterator[Context]:
-    """Set the values of the schedules. Multiply learning rates by the factor of the plateau stage."""
-    schedules, length = run.agent.schedules(), run.schedule_steps
+    """Set the values of schedules and curriculum. Multiply learning rates by the factor of the plateau stage."""
+    schedules, length, curriculum = run.agent.schedules(), run.schedule_steps, run.curriculum
     for ctx in stream:
+        if curriculum is not None:
+            ctx.env_params = curriculum.params(ctx.level)
+            ctx.logs |= {f'curriculum/{name}': float(value) for name, value in ctx.env_params.items()}
         for name, value in schedules.items():
             ctx.schedule[name] = value(ctx.steps, length)
             policy, slash, what = name.rpartition('/')  # each of several policies has its own schedules
@@ -75,6 +79,7 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
     agent = run.agent
     start, before, collector = run.clock(), ctx.seconds, agent.collector
     stats = collector.stats = CollectStats()
+    collector.env_params = ctx.env_params
     if run.options.max_time is not None:
         stats.deadline = time.perf_counter() + run.options.max_time - before
     try:
@@ -134,14 +139,17 @@ def train_step(run: Run, ctx: Context) -> Iterator[None]:
 def episodes(run: Run, ctx: Context) -> None:
     """Count finished episodes and update their mean. Decide whether later stages check the mean in this iteration."""
     ended, rewards = ctx.episodes, run.progress.rewards
-    rewards.extend(episode.reward for episode in ended)
+    if run.is_of_level(ctx):
+        rewards.extend(episode.reward for episode in ended)
     ctx.games += len(ended)
     if ended:
         run.episode_length = ctx.logs['episode_length'] = sum(episode.length for episode in ended) / len(ended)
         if successes := [episode.success for episode in ended if episode.success is not None]:
             ctx.logs['success_rate'] = sum(successes) / len(successes)
         ctx.logs |= playing.mean_rewards_per_agent(run.agent.envs.agents, ended)
-    if run.options.eval_frequency or not ended:
+    if run.options.log_info:
+        log_infos(run, ctx, run.options.log_info)
+    if run.options.eval_frequency or not ended or not rewards:
         return
     ctx.mean_reward = float(np.mean(rewards))
     # means of fewer episodes count neither for the best nor for plateaus

@@ -99,6 +99,9 @@ def _check(run: Run) -> None:
     if options.metrics_path and run.resumed_at is not None:
         check_can_continue('resume', options.metrics_path, read_metrics)
     check_datasets(run)
+    if options.dataset is None:
+        agent.envs.select_infos(options.log_info or ())
+        agent.envs.check_params(options.curriculum or ())
     check_video(run)
     check_explorers(agent, options)
     check_async_evaluation(agent, options)
@@ -232,6 +235,7 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
         record_episodes(run),
         collect_with_explorers(run),
         async_evaluation(run),
+        _evaluation_level(run, first.level),
         contextlib.closing(stream),
         _save_best_on_nonfinite(run),
     ):
@@ -252,6 +256,21 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
 
 
 @contextlib.contextmanager
+def _evaluation_level(run: Run, level: int) -> Iterator[None]:
+    """Let evaluations of the run use the parameters of a level of the curriculum, and later those of the next ones."""
+    if (plan := run.curriculum) is None:
+        yield
+        return
+    collector = run.agent.collector
+    collector.evaluation_params = plan.params(level)
+    try:
+        yield
+    finally:
+        collector.evaluation_params = {}
+        collector.close_evaluation_envs()
+
+
+@contextlib.contextmanager
 def _save_best_on_nonfinite(run: Run) -> Iterator[None]:
     """Save the best weights if numbers that are not finite end the run."""
     try:
@@ -269,19 +288,22 @@ def _save_best_on_nonfinite(run: Run) -> Iterator[None]:
         raise
 
 
-def check_recipe(recipe: Any, agent: LearningAgent, overlap: bool) -> Recipe:
+def check_recipe(recipe: Any, agent: LearningAgent, options: RunOptions) -> Recipe:
     """Return a user's recipe if a run of the agent can use it.
 
     Raises:
         TypeError: if `recipe` is not a Recipe.
         ValueError: if the recipe belongs to another agent.
-        OptionError: if the run overlaps and the recipe has no stage `overlap`.
+        OptionError: if the run overlaps or has a curriculum, and the recipe has no stage `overlap` or `curriculum`.
     """
     if not isinstance(recipe, Recipe):
         hint = '; a number of steps is max_steps=…' if isinstance(recipe, int | float) else ''
         raise TypeError(f'recipe: got {type(recipe).__name__}, expected a Recipe, such as agent.recipe(){hint}')
     if recipe.agent not in (None, agent):
         raise ValueError('recipe: got the recipe of another agent, expected one from recipe() of this agent')
-    if overlap and 'overlap' not in recipe.names:
+    if options.overlap and 'overlap' not in recipe.names:
         raise OptionError('overlap', 'got a recipe without this stage, expected one from recipe(overlap=True)')
+    if options.curriculum and 'curriculum' not in recipe.names:
+        expected = 'expected one from recipe() of an agent that was made with the option'
+        raise OptionError('curriculum', f'got a recipe without this stage, {expected}')
     return recipe

@@ -47,11 +47,12 @@ class FunctionalAdapter(gymnasium.Env):
         """Take a step."""
         with _LOCK:
             vector = self._vector()
-            observations, rewards, terminated, _, _ = vector.step(_batch(action))
+            observations, rewards, terminated, _, infos = vector.step(_batch(action))
             # also after the end of an episode, a step is a step: the wrappers of Gymnasium ask for a reset
             vector.batch = vector.batch._replace(ended=np.zeros(1, bool))
             self.state = vector.get_state()
-        return _first(observations), float(rewards[0]), bool(terminated[0]), False, {}
+        info = {name: float(x[0]) for name, x in infos.items()}
+        return _first(observations), float(rewards[0]), bool(terminated[0]), False, info
 
     def set_params(self, **params: Any) -> None:
         """Change parameters from the next step on; see `FunctionalVectorEnv.set_params`."""
@@ -91,7 +92,9 @@ def _vector_of(functional: FunctionalEnv) -> Any:
     if key not in _VECTORS:
         from xagents.envs.functional.vector import FunctionalVectorEnv
 
-        _VECTORS[key] = FunctionalVectorEnv(functional, 1, None)
+        vector = _VECTORS[key] = FunctionalVectorEnv(functional, 1, None)
+        if functional.has_info:
+            vector.select_infos(vector.all_infos)
         if not simple:
             weakref.finalize(functional, _VECTORS.pop, key, None)
     return _VECTORS[key]

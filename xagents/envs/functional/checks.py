@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,14 @@ from gymnasium.vector.utils import create_empty_array
 from xagents.envs.functional.interface import FunctionalEnv, Params
 from xagents.options.errors import OptionError
 from xagents.system.trees import leaf_at, leaf_spaces
+from xagents.system.values import describe
 
 
-def check_functions(env: FunctionalEnv, n: int, params: Params) -> None:
+def check_functions(env: FunctionalEnv, n: int, params: Params) -> list[str]:
     """Check shapes and types of the results of all functions for n states; called while TensorFlow traces.
+
+    Returns:
+        the names of the numbers of infos.
 
     Raises:
         OptionError: for a result of another shape or type, in one line that names the function.
@@ -37,6 +41,12 @@ def check_functions(env: FunctionalEnv, n: int, params: Params) -> None:
     floats = [tf.float32, tf.float64, tf.int32, tf.int64]
     _check(f'{name}.reward', env.reward(state, action, after, params), [n], floats)
     _check(f'{name}.terminal', env.terminal(after, params), [n], [tf.bool])
+    info = env.info(state, action, after, params)
+    if not isinstance(info, Mapping):
+        raise OptionError('env', f'{name}.info returned {describe(info)}, expected a dict of tensors of shape [{n}]')
+    for key, x in info.items():
+        _check(f'{name}.info[{key!r}]', x, [n], [*floats, tf.bool])
+    return sorted(info)
 
 
 def _check_observation(env: FunctionalEnv, name: str, observation: Any, n: int) -> None:

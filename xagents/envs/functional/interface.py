@@ -121,9 +121,18 @@ class FunctionalEnv:
         """Return whether states are terminal, bool [n]."""
         raise NotImplementedError
 
+    def info(self, state: Any, action: tf.Tensor, next_state: Any, params: Params) -> Mapping[str, tf.Tensor]:
+        """Return numbers [n] of steps by name, which `--log-info` selects; the default is none."""
+        return {}
+
     def render(self, state: Any, params: Params) -> np.ndarray:
         """Return a frame of one state, uint8 [H, W, 3]; the state and the parameters are NumPy arrays without n."""
         raise NotImplementedError
+
+    @property
+    def has_info(self) -> bool:
+        """Whether the class has a method `info` of its own."""
+        return type(self).info is not FunctionalEnv.info
 
     @property
     def can_render(self) -> bool:

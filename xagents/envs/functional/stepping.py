@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
@@ -37,11 +39,13 @@ class BatchStep(NamedTuple):
         rewards: float32.
         terminated: bool.
         truncated: bool.
+        info: selected numbers of infos, float32 [N] each; NaN in rows that only reset.
     """
 
     rewards: Any
     terminated: Any
     truncated: Any
+    info: tuple[Any, ...] = ()
 
 
 def first_state(env: FunctionalEnv, n: int, rng: tf.Tensor, params: Params) -> BatchState:
@@ -53,7 +57,12 @@ def first_state(env: FunctionalEnv, n: int, rng: tf.Tensor, params: Params) -> B
 
 
 def advance(
-    env: FunctionalEnv, batch: BatchState, actions: tf.Tensor, params: Params, limit: tf.Tensor
+    env: FunctionalEnv,
+    batch: BatchState,
+    actions: tf.Tensor,
+    params: Params,
+    limit: tf.Tensor,
+    info_names: Sequence[str] = (),
 ) -> tuple[BatchState, BatchStep]:
     """Take one step in each environment, or start an episode if the last one has ended.
 
@@ -63,6 +72,7 @@ def advance(
         actions: environment actions [N, …].
         params: the parameters.
         limit: steps after which an episode is truncated, int32.
+        info_names: the names of numbers of infos to return.
     """
     ended, n = batch.ended, batch.ended.shape[0]
     after = env.transition(batch.env, actions, batch.rng, params)
@@ -80,7 +90,11 @@ def advance(
         terminated | truncated,
         batch.rng + tf.constant([0, 2]),
     )
-    return following, BatchStep(tf.where(ended, 0.0, rewards), terminated, truncated)
+    info = env.info(batch.env, actions, after, params) if info_names else {}
+    missing = tf.fill([n], np.float32(np.nan))
+    own = [tf.cast(info[name], tf.float32) if name in info else missing for name in info_names]
+    numbers = tuple(tf.where(ended, np.float32(np.nan), x) for x in own)
+    return following, BatchStep(tf.where(ended, 0.0, rewards), terminated, truncated, numbers)
 
 
 def _observe(env: FunctionalEnv, state: Any, params: Params) -> tf.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class FunctionalVectorEnv(VectorEnv):
         limit: steps after which an episode is truncated, int32.
         params: the present values of the parameters, float32 arrays by name.
         batch: the present state as arrays; None before the first reset.
+        info_names: the selected numbers of infos.
 
     Args:
         functional: the functions.
@@ -42,6 +44,7 @@ class FunctionalVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, n_envs)
         self.params = dict(functional.params)
         self.batch: BatchState | None = None
+        self.info_names: tuple[str, ...] = ()
         self._first, self._next = Program(self._first_state, jit=True), Program(self._next_state, jit=True)
 
     def _first_state(self, rows: tf.Tensor, rng: tf.Tensor, params: Any) -> tuple[tf.Tensor, ...]:
@@ -49,8 +52,8 @@ class FunctionalVectorEnv(VectorEnv):
         return tuple(tf.nest.flatten(first_state(self.functional, rows.shape[0], rng, params)))
 
     def _next_state(self, batch: BatchState, actions: Any, params: Any, limit: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        following, step = advance(self.functional, batch, actions, params, limit)
-        return (*tf.nest.flatten(following), *step)
+        following, (*step, info) = advance(self.functional, batch, actions, params, limit, self.info_names)
+        return (*tf.nest.flatten(following), *step, *info)
 
     def check(self) -> None:
         """Check what the functions return.
@@ -66,7 +69,7 @@ class FunctionalVectorEnv(VectorEnv):
         found = []
 
         def trace() -> tf.Tensor:  # nothing is computed
-            check_functions(self.functional, self.num_envs, self.params)
+            self._all_infos = check_functions(self.functional, self.num_envs, self.params)
             state = first_state(self.functional, self.num_envs, tf.zeros(2, tf.int32), self.params)
             found.append(tf.nest.map_structure(lambda x: 0, state))
             return tf.zeros(())
@@ -99,14 +102,26 @@ class FunctionalVectorEnv(VectorEnv):
         if self.batch is None:
             raise ValueError('got a step before the first reset, expected a reset')
         results = list(map(np.asarray, self._next(self.batch, actions, self.params, self.limit)))
-        n = len(BatchStep._fields)
-        self.batch = self.pack(results[:-n])
-        rewards, terminated, truncated = results[-n:]
-        return self.batch.observation, rewards, terminated, truncated, {}
+        n = len(results) - (len(BatchStep._fields) - 1) - len(self.info_names)
+        self.batch = self.pack(results[:n])
+        rewards, terminated, truncated, *info = results[n:]
+        infos = {name: x for name, x in zip(self.info_names, info, strict=True) if name in self.all_infos}
+        return self.batch.observation, rewards, terminated, truncated, infos
 
     def pack(self, leaves: list[Any]) -> BatchState:
         """Return a state from its leaves."""
         return tf.nest.pack_sequence_as(self._structure, leaves)
+
+    @property
+    def all_infos(self) -> list[str]:
+        """The names of all numbers of infos."""
+        _ = self._structure
+        return self._all_infos
+
+    def select_infos(self, names: Sequence[str]) -> None:
+        """Select the numbers of infos that steps return."""
+        self.info_names = tuple(names)
+        self._next = Program(self._next_state, jit=True)
 
     def set_params(self, **params: Any) -> None:
         """Change parameters from the next step on.

@@ -20,7 +20,7 @@ from gymnasium.vector import VectorEnv
 
 # Attributes of environments that are fixed at construction, or used for rendering only.
 _FIXED = {'spec', '_cached_spec', 'metadata', '_metadata', 'render_mode', 'env_fns', 'mujoco_renderer'}
-_FIXED |= {'_saved_kwargs', '_ezpickle_args', '_ezpickle_kwargs'}
+_FIXED |= {'_saved_kwargs', '_ezpickle_args', '_ezpickle_kwargs', 'info_reader'}
 # Tables of up to 12 000 numbers that are made with the environment. They are compared and not copied.
 _WITH_TABLES = ('taxi.TaxiEnv', 'cliffwalking.CliffWalkingEnv', 'frozen_lake.FrozenLakeEnv')
 _TABLES = {f'gymnasium.envs.toy_text.{name}': 'P' for name in _WITH_TABLES}
