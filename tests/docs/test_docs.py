@@ -35,7 +35,7 @@ OTHERS += [
     ROOT / 'docs' / f'{name}.md'
     for name in (
         *('guide', 'recipes', 'runs', 'explorers', 'datasets', 'hindsight', 'teams', 'tuning', 'populations'),
-        *('policy', 'microcontroller', 'coming_from', 'gallery', 'report', 'compare', 'benchmarks', 'doctor'),
+        *('policy', 'microcontroller', 'coming_from', 'gallery', 'report', 'compare', 'doctor', 'benchmarks'),
     )
 ]
 # their commands need what they show: they are admitted in tests/registry
