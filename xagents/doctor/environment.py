@@ -384,7 +384,7 @@ def _agents(factory: EnvFactory) -> Iterator[str]:
     """Yield the ids of agents that admit the spaces."""
     with factory(in_process=True) as envs:
         for agent_id in BUILTIN_AGENTS:
-            entry = find_agent(agent_id)
+            entry = find_agent(agent_id).form_for(envs.action_space)
             if entry.options.datasets == 'only':
                 continue
             with contextlib.suppress(ValueError, TypeError):

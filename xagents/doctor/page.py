@@ -47,10 +47,9 @@ def run_page(run: RunData, as_json: bool = False, width: int | None = None) -> s
     facts = [('Run', f'{about["agent"]} on {about["env"]}, {run.steps} steps, {run.status.get("state")}')]
     if len(run.rewards):
         first, last = run.first[0], float(np.mean(run.rewards[-run.window :]))
-        random = f', {run.random_rewards.mean():.4g} with random actions' if len(run.random_rewards) else ''
-        facts.append(
-            ('Mean reward', f'{first:.4g} at first, {last:.4g} at the end, {len(run.rewards)} episodes{random}')
-        )
+        facts.append(('Mean reward', f'{first:.4g} at first, {last:.4g} at the end, of {len(run.rewards)} episodes'))
+        if len(run.random_rewards):
+            facts.append(('', f'{run.random_rewards.mean():.4g} with random actions'))
     facts += [('Time' if not i else '', line.removeprefix('Time: ')) for i, line in enumerate(time_lines(run))]
     if run.sample_problem:
         skipped = 'observations, rewards and units were not checked'

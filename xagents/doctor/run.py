@@ -239,7 +239,8 @@ def findings_of(run: RunData) -> list[Finding]:
     """Return the findings of the content of a run directory."""
     found = [finding for check in (*CAUSES, *SYMPTOMS) for finding in check(run)]
     if not found and run.has_episodes and not run.learned:
-        found = list(_no_cause(run))
+        # a policy that does not move follows from many causes, and explains a run only without another one
+        found = list(_still_policy(run)) or list(_no_cause(run))
     return found
 
 
@@ -544,7 +545,11 @@ def _policy_change(run: RunData) -> Iterator[Finding]:
         )
         remedy = 'Lower --lr or --ppo-epochs, or set --target-kl 0.02'
         yield Finding('policy-change', seen, 'Updates leave the region in which their data is valid', remedy)
-    elif 0 <= kl < STILL_KL and run.updates:
+
+
+def _still_policy(run: RunData) -> Iterator[Finding]:
+    kl = run.late('stats/kl')
+    if 0 <= kl < STILL_KL and run.updates:
         seen = f'an update changes the policy by a KL divergence of only {kl:.1g}'
         yield Finding('policy-change', seen, 'The policy does not move', 'Raise --lr, --grad-norm or --clip-norm')
 
