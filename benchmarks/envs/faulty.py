@@ -1,4 +1,4 @@
-"""Wrappers with one fault each, which a user could have made: rewards, goals, and units of observations."""
+"""Environments and a wrapper with one fault each, which a user could have made: rewards, goals, units of observations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -51,3 +51,17 @@ class Units(gymnasium.ObservationWrapper):
     def observation(self, observation: Any) -> np.ndarray:
         """Return the observation in the other units."""
         return observation * self.scale + self.offset
+
+
+def cents() -> gymnasium.Env:
+    """Return Pendulum with rewards of up to -16 millions."""
+    return Rewards(gymnasium.make('Pendulum-v1').unwrapped, 1e6)
+
+
+def goal() -> gymnasium.Env:
+    """Return MountainCar with a reward at its goal only."""
+    return Goal(gymnasium.make('MountainCar-v0').unwrapped)
+
+
+gymnasium.register('Cents-v0', cents, max_episode_steps=200)
+gymnasium.register('Goal-v0', goal, max_episode_steps=200)

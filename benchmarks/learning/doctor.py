@@ -7,15 +7,17 @@ import argparse
 import functools
 import json
 import re
+import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import jobs, tables
 from benchmarks.jobs import Job
-from benchmarks.processes import launch
+from benchmarks.processes import Failed, launch
 from benchmarks.venvs import REPOSITORY, XAGENTS
 from benchmarks.workers.measure import versions
 
@@ -38,10 +40,11 @@ class SetUp(NamedTuple):
     named: str = ''
 
 
-FAULTY = '--wrapper benchmarks.envs.faulty'
+FAULTY = 'benchmarks.envs.faulty'
+SAC = '--n-envs 4 --train-frequency 16 --net 64 64 --lr 1e-3 --buffer-initial-size 500 --max-steps 8000'
 BROKEN = {
     'reward scale 1e6': SetUp(
-        f'sac --env Pendulum-v1 --tuned --max-steps 5000 {FAULTY}:Rewards factor=1000000', -400e6,
+        f'sac --env {FAULTY}:Cents-v0 {SAC}', -700e6,
         'rewards are too large', '--normalize-reward|--reward-scale',
     ),
     'learning rate 1': SetUp(
@@ -49,12 +52,12 @@ BROKEN = {
         'learning rate|--lr',
     ),
     'sparse reward': SetUp(
-        f'ppo --env MountainCar-v0 --tuned --max-steps 60000 {FAULTY}:Goal', 0.5,
+        f'ppo --env {FAULTY}:Goal-v0 --n-envs 16 --normalize-obs --max-steps 60000', 0.5,
         'the reward is always 0: exploration does not find the goal', 'reward.*(0|never|rare|sparse)',
     ),
     'unnormalised observations': SetUp(
         'a2c --env CartPole-v1 --tuned --max-steps 60000 '
-        f'{FAULTY}:Units scale=[1000,1000,57,57] offset=[5000,0,0,0]', 100,
+        f'--wrapper {FAULTY}:Units scale=[1000,1000,57,57] offset=[5000,0,0,0]', 100,
         'observations are large and have different scales', '--normalize-obs',
     ),
     'γ too small': SetUp(
@@ -93,7 +96,80 @@ HEALTHY = {
     'DQN, CartPole': SetUp('dqn --env CartPole-v1 --tuned --max-steps 30000', 100),
     'TRPO, CartPole': SetUp('trpo --env CartPole-v1 --tuned --max-steps 40000', 100),
     'TRPO, LunarLander': SetUp('trpo --env LunarLander-v3 --tuned --max-steps 100000', -50),
-    'SAC, Pendulum': SetUp('sac --env Pendulum-v1 --tuned --max-steps 6000', -700),
-    'TD3, Pendulum': SetUp('td3 --env Pendulum-v1 --tuned --buffer-initial-size 1000 --max-steps 8000', -700),
+    'SAC, Pendulum': SetUp(f'sac --env Pendulum-v1 {SAC}', -700),
+    'TD3, Pendulum': SetUp(f'td3 --env Pendulum-v1 {SAC}', -700),
 }
 SETUPS = {**BROKEN, **HEALTHY}
+NOTE = (
+    'One number for each seed. Mean reward: of the last episodes of training; a working run exceeds the limit. Findings: '
+    'their names in the order of the output, those that name the cause in bold. Seconds: median of a training.'
+)
+
+
+def measure(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Train, and return the mean reward and what the doctor finds.
+
+    Raises:
+        Failed: if there is no run, or the doctor fails.
+    """
+    with tempfile.TemporaryDirectory(prefix='benchmark-', ignore_cleanup_errors=True) as temporary:
+        run = (options.folder or Path(temporary)).absolute() / f'{name} {seed}'.replace(' ', '-')
+        words = ['train', *SETUPS[name].command.split(), '--seed', str(seed), '--run-dir', str(run), '--quiet']
+        start, stopped = time.perf_counter(), ''
+        try:
+            launch([*XAGENTS, *words, *(['--max-steps', '2000'] if options.quick else [])], options.timeout)
+        except Failed as error:  # a broken run may stop with an error, and is read then, too
+            stopped = str(error)
+        seconds = time.perf_counter() - start
+        found = json.loads(launch([*XAGENTS, 'doctor', '--run-dir', str(run), '--json'], options.timeout)[0])
+        mean = json.loads((run / 'status.json').read_text())['mean_reward']
+    return {'mean': mean, 'seconds': seconds, 'stopped': stopped, 'findings': found['findings']}
+
+
+def find_jobs(options: argparse.Namespace) -> Iterator[Job]:
+    """Yield a job for each seed and set-up."""
+    for seed in options.seeds:
+        for name in options.only or SETUPS:
+            about = {'name': name, 'command': SETUPS[name].command, 'seed': seed}
+            yield Job(f'{name}, seed {seed}', functools.partial(measure, name, seed, options), about)
+
+
+def parse_key(about: dict[str, Any]) -> str:
+    """Return what a result depends on."""
+    return jobs.parse_key([about['name'], about['command'], about['seed']])
+
+
+def row_of(job: Job, result: dict[str, Any], machine: dict[str, str]) -> dict[str, Any]:
+    """Return what is kept of a result."""
+    return {**job.about, **result, 'machine': machine, 'versions': versions(*PACKAGES)}
+
+
+def shown(result: dict[str, Any]) -> str:
+    """Return a result for the console."""
+    return f'mean reward {result["mean"]}, {[finding["name"] for finding in result["findings"]]}'
+
+
+def render(rows):
+    return ''
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    page = REPOSITORY / 'docs' / 'doctor.md'
+    parser = jobs.make_parser('learning.doctor', __doc__, page, 'doctor.jsonl')
+    jobs.add_names(parser, '--only', SETUPS)
+    parser.add_argument('--seeds', nargs='+', type=int, default=[1, 2], help='seeds of the trainings')
+    parser.add_argument('--folder', type=Path, help='keep the run directories in this folder')
+    parser.add_argument('--timeout', type=float, default=600, help='largest number of seconds of a training')
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what has no kept result, write the page. Return 1 if a run fails; exit with 2 on wrong input."""
+    options = make_parser().parse_args(arguments)
+    options.seeds = options.seeds[: 1 if options.quick else None]
+    return jobs.run_rows(options, functools.partial(find_jobs, options), parse_key, row_of, shown, render)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
