@@ -1,4 +1,4 @@
-"""Environments and a wrapper with one fault each, which a user could have made: rewards, goals, units of observations."""
+"""Environments and a wrapper with one fault each, which a user could have made: rewards, goal, or units."""
 
 from collections.abc import Sequence
 from typing import Any

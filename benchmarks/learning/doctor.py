@@ -6,8 +6,6 @@ The set-ups and the causes to be named were written by somebody who had not read
 import argparse
 import functools
 import json
-import re
-import statistics
 import sys
 import tempfile
 import time
@@ -31,7 +29,7 @@ class SetUp(NamedTuple):
         command: words after `xagents train`.
         limit: mean reward of the last episodes that a working run exceeds, and a broken one does not reach.
         cause: of a broken one, in plain words.
-        named: regular expression; the cause is named if a line of the doctor contains it.
+        named: name of the finding that names the cause.
     """
 
     command: str
@@ -41,50 +39,53 @@ class SetUp(NamedTuple):
 
 
 FAULTY = 'benchmarks.envs.faulty'
-SAC = '--n-envs 4 --train-frequency 16 --net 64 64 --lr 1e-3 --buffer-initial-size 500 --max-steps 8000'
+SAC = (
+    '--n-envs 4 --train-frequency 16 --net 64 64 --lr 1e-3 --buffer-initial-size 500 --reward-buffer-size 10 '
+    '--max-steps 8000'
+)
 BROKEN = {
     'reward scale 1e6': SetUp(
         f'sac --env {FAULTY}:Cents-v0 {SAC}', -700e6,
-        'rewards are too large', '--normalize-reward|--reward-scale',
+        'rewards are too large', 'reward-scale',
     ),
     'learning rate 1': SetUp(
         'dqn --env CartPole-v1 --tuned --lr 1 --max-steps 20000', 100, 'the learning rate is too large',
-        'learning rate|--lr',
+        'learning-rate',
     ),
     'sparse reward': SetUp(
         f'ppo --env {FAULTY}:Goal-v0 --n-envs 16 --normalize-obs --max-steps 60000', 0.5,
-        'the reward is always 0: exploration does not find the goal', 'reward.*(0|never|rare|sparse)',
+        'the reward is always 0: exploration does not find the goal', 'sparse-reward',
     ),
     'unnormalised observations': SetUp(
         'a2c --env CartPole-v1 --tuned --max-steps 60000 '
         f'--wrapper {FAULTY}:Units scale=[1000,1000,57,57] offset=[5000,0,0,0]', 100,
-        'observations are large and have different scales', '--normalize-obs',
+        'observations are large and have different scales', 'observation-scale',
     ),
     'γ too small': SetUp(
         'trpo --env MountainCarContinuous-v0 --tuned --gamma 0.5 --max-steps 30000', 50,
-        'γ is too small for the length of the episodes', '--gamma',
+        'γ is too small for the length of the episodes', 'discount',
     ),
     'entropy collapse': SetUp(
         'a2c --env LunarLander-v3 --n-envs 8 --lr 0.02 --entropy-coef 0 --max-steps 60000', -50,
         'the policy became deterministic early: the entropy is nearly 0', 'entropy',
     ),
     'entropy bonus too large': SetUp(
-        'ppo --env CartPole-v1 --tuned --entropy-coef 1 --max-steps 50000', 100,
+        'ppo --env CartPole-v1 --tuned --entropy-coef 10 --max-steps 50000', 100,
         'the policy stays random: the entropy bonus is too large', 'entropy',
     ),
     'ε decays after the run': SetUp(
         'dqn --env LunarLander-v3 --n-envs 4 --train-frequency 4 --max-steps 20000', -100,
-        'most actions are random until the end: ε decays too slowly', '--epsilon',
+        'most actions are random until the end: ε decays too slowly', 'exploration',
     ),
     'policy steps too large': SetUp(
         'ppo --env BipedalWalker-v3 --n-envs 8 --n-steps 256 --ppo-epochs 30 --clip-norm 5 --normalize-obs '
         '--normalize-reward --max-steps 60000', -50,
         'a rollout changes the policy too much: too many epochs, or clip range too wide',
-        '--ppo-epochs|--clip-norm|--target-kl',
+        'policy-change',
     ),
     'learning never starts': SetUp(
         'td3 --env Pendulum-v1 --tuned --max-steps 8000', -600,
-        'there are no updates: the replay buffer is never full enough', '--buffer-initial-size|--learning-starts',
+        'there are no updates: the replay buffer is never full enough', 'idle-buffer',
     ),
 }  # fmt: skip
 HEALTHY = {
@@ -93,7 +94,7 @@ HEALTHY = {
     'PPO, MountainCarContinuous': SetUp('ppo --env MountainCarContinuous-v0 --tuned', 50),
     'PPO, Pendulum': SetUp('ppo --env Pendulum-v1 --tuned --max-steps 80000', -700),
     'A2C, CartPole': SetUp('a2c --env CartPole-v1 --tuned --max-steps 100000', 100),
-    'DQN, CartPole': SetUp('dqn --env CartPole-v1 --tuned --max-steps 30000', 100),
+    'DQN, CartPole': SetUp('dqn --env CartPole-v1 --tuned', 100),
     'TRPO, CartPole': SetUp('trpo --env CartPole-v1 --tuned --max-steps 40000', 100),
     'TRPO, LunarLander': SetUp('trpo --env LunarLander-v3 --tuned --max-steps 100000', -50),
     'SAC, Pendulum': SetUp(f'sac --env Pendulum-v1 {SAC}', -700),
@@ -101,8 +102,8 @@ HEALTHY = {
 }
 SETUPS = {**BROKEN, **HEALTHY}
 NOTE = (
-    'One number for each seed. Mean reward: of the last episodes of training; a working run exceeds the limit. Findings: '
-    'their names in the order of the output, those that name the cause in bold. Seconds: median of a training.'
+    'One number or word for each seed. Mean reward: of the last episodes of training; a working run exceeds the limit. '
+    'Findings: their names in the order of the output, the one that names the cause in bold.'
 )
 
 
@@ -115,6 +116,8 @@ def measure(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
     with tempfile.TemporaryDirectory(prefix='benchmark-', ignore_cleanup_errors=True) as temporary:
         run = (options.folder or Path(temporary)).absolute() / f'{name} {seed}'.replace(' ', '-')
         words = ['train', *SETUPS[name].command.split(), '--seed', str(seed), '--run-dir', str(run), '--quiet']
+        if run.exists():  # the doctor would read the old run
+            raise Failed(f'--folder: {run} exists already')
         start, stopped = time.perf_counter(), ''
         try:
             launch([*XAGENTS, *words, *(['--max-steps', '2000'] if options.quick else [])], options.timeout)
@@ -146,11 +149,48 @@ def row_of(job: Job, result: dict[str, Any], machine: dict[str, str]) -> dict[st
 
 def shown(result: dict[str, Any]) -> str:
     """Return a result for the console."""
-    return f'mean reward {result["mean"]}, {[finding["name"] for finding in result["findings"]]}'
+    return f'mean reward {result["mean"]}, {[finding["name"] for finding in result["findings"]]} {result["stopped"]}'
 
 
-def render(rows):
-    return ''
+def is_right(row: dict[str, Any]) -> bool:
+    """Return whether the doctor names the cause of a broken run, or is silent about a healthy one."""
+    names = [finding['name'] for finding in row['findings']]
+    return SETUPS[row['name']].named in names if row['name'] in BROKEN else not names
+
+
+def render(rows: Sequence[dict[str, Any]]) -> str:
+    """Return a table of the broken set-ups, one of the healthy ones, and machines."""
+    runs = {
+        name: [
+            r for r in sorted(rows, key=lambda row: row['seed']) if (r['name'], r['command']) == (name, setup.command)
+        ]
+        for name, setup in SETUPS.items()
+    }
+    measured = [row for own in runs.values() for row in own]
+    if not measured:
+        return jobs.EMPTY
+    texts = []
+    for part, heading in ((BROKEN, ['broken', 'cause', 'named']), (HEALTHY, ['healthy', 'silent'])):
+        cells = []
+        for name in part:
+            means = ', '.join('none' if row['mean'] is None else f'{row["mean"]:.4g}' for row in runs[name])
+            verdicts = ', '.join('yes' if is_right(row) else 'no' for row in runs[name])
+            about = [name, *([part[name].cause] if part is BROKEN else []), verdicts]
+            cells.append([*about, findings_of(runs[name]), means, f'{part[name].limit:g}', f'`{part[name].command}`'])
+        right = [is_right(row) for name in part for row in runs[name]]
+        below = f'{heading[-1].capitalize()}: {sum(right)} of {len(right)} runs.'
+        texts.append(tables.markdown([*heading, 'findings', 'mean reward', 'limit', '`xagents train`'], cells, below))
+    machines = dict.fromkeys(f'{tables.machine_type(r["machine"])}; {tables.versions(r["versions"])}' for r in measured)
+    made = f'{measured[-1]["machine"]["date"]}, {"; ".join(machines)}. Made by `make bench-doctor`.'
+    return '\n\n'.join([*texts, NOTE, made])
+
+
+def findings_of(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the names of the findings, the one that names the cause in bold; once if they are equal for all seeds."""
+    names = [[finding['name'] for finding in row['findings']] for row in rows]
+    bold = {SETUPS[row['name']].named for row in rows}
+    texts = [', '.join(f'**{name}**' if name in bold else name for name in own) or 'none' for own in names]
+    return '; '.join(dict.fromkeys(texts))
 
 
 def make_parser() -> argparse.ArgumentParser:
