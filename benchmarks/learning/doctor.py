@@ -99,6 +99,9 @@ HEALTHY = {
     'TRPO, LunarLander': SetUp('trpo --env LunarLander-v3 --tuned --max-steps 100000', -50),
     'SAC, Pendulum': SetUp(f'sac --env Pendulum-v1 {SAC}', -700),
     'TD3, Pendulum': SetUp(f'td3 --env Pendulum-v1 {SAC}', -700),
+    # added after the first measurement: a reward of 100 once in an episode
+    'PPO, LunarLander': SetUp('ppo --env LunarLander-v3 --tuned --max-steps 150000', -100),
+    'SAC, MountainCarContinuous': SetUp('sac --env MountainCarContinuous-v0 --tuned --max-steps 20000', 50),
 }
 SETUPS = {**BROKEN, **HEALTHY}
 NOTE = (
