@@ -6,7 +6,7 @@ DEMO   := demo
 CASES  ?=
 RUNS   ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-spaces bench-memory bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-functional-envs bench-c-export bench-offline check-compare pretrained docs site images notebook gallery clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-spaces bench-memory bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-doctor bench-evaluations bench-functional-envs bench-c-export bench-offline check-compare pretrained docs site images notebook gallery clean
 help:
 	@echo 'make demo                  trains PPO on CartPole-v1, plots the run and records a video (in $(DEMO)/)'
 	@echo 'make test                  runs the test suite'
@@ -24,6 +24,7 @@ help:
 	@echo 'make bench-spread          compares several agents on simple_spread with Stable-Baselines3 and SuperSuit; writes docs/teams.md (hours)'
 	@echo 'make bench-reliability     measures resume, kills, checkpoints, memory, overlap; writes docs/benchmarks.md (hours)'
 	@echo 'make bench-explorers       measures speed, cost and safety of explorers; writes docs/benchmarks.md (1 hour)'
+	@echo 'make bench-doctor          trains with ten mistakes and without, and counts what xagents doctor finds; writes docs/doctor.md (1 hour)'
 	@echo 'make bench-evaluations     measures the cost of evaluations that take as long as training (minutes)'
 	@echo 'make bench-functional-envs compares environments as functions with Gymnasium and gymnax; writes docs/benchmarks.md (minutes)'
 	@echo 'make bench-c-export        measures size and time of policies in C; writes docs/microcontroller.md (minutes)'
@@ -121,6 +122,10 @@ bench-reliability: $(VENV)/.installed
 
 bench-explorers: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.explorers.run $(CASES)
+
+# kept runs are not trained again
+bench-doctor: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.learning.doctor $(CASES)
 
 bench-evaluations: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.speed.evaluations $(CASES)

@@ -16,8 +16,8 @@ from tests.benchmarks.common import MACHINE, markers
     'module',
     [
         'speed.run', 'speed.replay', 'speed.evaluations', 'learning.run', 'learning.hindsight', 'learning.spaces',
-        'learning.pretrained', 'offline.run', 'teams.run', 'tuning.run', 'tuning.populations', 'reliability.run',
-        'explorers.run',
+        'learning.pretrained', 'learning.doctor', 'offline.run', 'teams.run', 'tuning.run', 'tuning.populations',
+        'reliability.run', 'explorers.run',
     ],
 )  # fmt: skip
 def test_every_script_has_a_help_page(module, monkeypatch, capsys):
