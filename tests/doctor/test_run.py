@@ -27,7 +27,12 @@ def options_of(agent, **changed):
 def sample(**changed):
     observations = RNG.normal(size=(500, 4)).astype(np.float32)
     units = {'layer 1': ('tanh', np.tanh(RNG.normal(size=(500, 64)))), 'layer 2': ('relu', RNG.normal(size=(500, 64)))}
-    own = {'observations': observations, 'rewards': RNG.normal(size=500), 'learned_rewards': RNG.normal(size=500)}
+    own = {
+        'observations': observations,
+        'rewards': RNG.normal(size=500),
+        'learned_rewards': RNG.normal(size=500),
+        'returns': RNG.normal(size=500),
+    }
     others = {'first_reward': (1, 1), 'actions': RNG.integers(0, 2, 500), 'action_space': spaces.Discrete(2)}
     return Sample(**{**own, **others, 'is_image': False, 'units': units, **changed})
 
@@ -67,8 +72,8 @@ CAUSES = {
     'rate too large': ('learning-rate', run(given={'lr': 1.0})),
     'rate too small': ('learning-rate', stuck(given={'lr': 1e-7}, columns={'learning_rate': 1e-7})),
     'rate ended': ('learning-rate', stuck(columns={'learning_rate': np.maximum(1e-3 - np.arange(ROWS) * 1e-5, 0)})),
-    'large rewards': ('reward-scale', run(seen={'learned_rewards': RNG.normal(size=500) * 1e6})),
-    'small rewards': ('reward-scale', stuck(seen={'learned_rewards': RNG.normal(size=500) * 1e-6})),
+    'large rewards': ('reward-scale', run(seen={'returns': RNG.normal(size=500) * 1e6})),
+    'small rewards': ('reward-scale', stuck(seen={'returns': RNG.normal(size=500) * 1e-6})),
     'large observations': ('observation-scale', run(seen={'observations': RNG.normal(size=(500, 4)) * 1e3})),
     'small observations': ('observation-scale', run(seen={'observations': RNG.normal(size=(500, 4)) * 1e-5})),
     'equal episodes': ('sparse-reward', run(rewards=np.full(EPISODES, -200.0))),

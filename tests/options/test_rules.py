@@ -11,7 +11,7 @@ from xagents.base import BaseAgent
 from xagents.factory.make import AgentPlan, plan_agent
 from xagents.factory.rules import SETTINGS_RULES, Proposal
 from xagents.options.agents import AgentOptions
-from xagents.options.commands import TuneOptions
+from xagents.options.commands import CompareOptions, DoctorOptions, ReportOptions, TuneOptions
 from xagents.options.declaration import Options
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
@@ -97,6 +97,27 @@ OF_GROUPS = [
         {'record_dataset': 'd', 'explorers': 2},
         'record_dataset: got d with --explorers, expected environments',
     ),
+    (RunOptions, {'monitor': 'trackio'}, 'monitor: got trackio, which requires --monitor-session'),
+    (RunOptions, {'dataset': 'd', 'log_info': ['a']}, 'log_info: got a with --dataset, which replaces collecting'),
+    (RunOptions, {'log_info': ['a', 'b', 'a']}, 'log_info: got a twice, expected each name once'),
+    (RunOptions, {'dataset': 'd', 'curriculum': {'g': '1..2'}}, 'curriculum: got '),
+    (RunOptions, {'curriculum_when': 'mean_reward>1'}, 'curriculum_when: got mean_reward>1, which requires --curric'),
+    (
+        RunOptions,
+        {'curriculum': {'g': '1..2'}, 'curriculum_when': 'evaluate/mean>5'},
+        'curriculum_when: got evaluate/mean, which requires --eval-frequency',
+    ),
+    (
+        RunOptions,
+        {'curriculum': {'g': '1..2'}, 'eval_async': True, 'eval_frequency': 5},
+        'curriculum: ',
+    ),
+    (DoctorOptions, {'run_dir': ['r'], 'episodes': 3}, 'episodes: got 3 with --run-dir, whose runs are only read'),
+    (DoctorOptions, {'run_dir': ['r'], 'max_time': 3.0}, 'max_time: got 3.0 with --run-dir, whose runs are only read'),
+    (DoctorOptions, {'run_dir': ['r'], 'seed': 3}, 'seed: got 3 with --run-dir, whose runs are only read'),
+    (ReportOptions, {'study': 's'}, 'study: got s, which requires --storage'),
+    (CompareOptions, {'raw': True, 'random': ['A=1']}, 'random: got A=1 with --raw, which does not normalise scores'),
+    (CompareOptions, {'raw': True, 'reference': ['A=1']}, 'reference: got A=1 with --raw, which does not normalise'),
     (TuneOptions, {'exploit_steps': 5}, 'exploit_steps: got 5, which requires --population'),
     (TuneOptions, {'exploit': 0.5}, 'exploit: got 0.5, which requires --population'),
     (TuneOptions, {'perturb': [0.5]}, 'perturb: got [0.5], which requires --population'),
@@ -198,6 +219,11 @@ OF_RUNS = [
     ),
     ('a2c', {'explorers': 2, 'max_lag': 1}, 'max_lag: A2C learns from the rollouts of its present policy'),
     ('three', {'explorers': 2, 'max_lag': 1}, 'max_lag: got 2 explorers, expected 1, 3 for 3 environments'),
+    (
+        'ppo',
+        {'curriculum': {'length': '0.5..1'}},
+        'curriculum: got nothing that begins levels, expected --max-steps or',
+    ),
     ('object', {'eval_frequency': 5}, 'eval_frequency: CartPoleEnv cannot be created again, expected create_envs with'),
 ]
 

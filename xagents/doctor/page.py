@@ -42,7 +42,7 @@ def run_page(run: RunData, as_json: bool = False, width: int | None = None) -> s
     about = {name: run.options.get(name) for name in ('agent', 'env', 'seed')}
     if as_json:
         record = {'run': str(run.folder), **about, 'steps': run.steps, 'state': run.status.get('state')}
-        record |= {'sample': run.sample is not None, 'findings': _records(findings)}
+        record |= {'not_checked': run.sample_problem or None, 'findings': _records(findings)}
         return json.dumps(to_plain_value(record, finite=True))
     facts = [('Run', f'{about["agent"]} on {about["env"]}, {run.steps} steps, {run.status.get("state")}')]
     if len(run.rewards):
@@ -54,7 +54,8 @@ def run_page(run: RunData, as_json: bool = False, width: int | None = None) -> s
     if run.sample_problem:
         skipped = 'observations, rewards and units were not checked'
         facts.append(('Not checked', f'{skipped}: {run.sample_problem}'))
-    return _page(str(run.folder), facts, findings, width)
+    nothing = f'{NO_FINDING[:-1]} in what was checked.' if run.sample_problem else NO_FINDING
+    return _page(str(run.folder), facts, findings, width, nothing)
 
 
 def runs_pages(runs: Sequence[tuple[Path, RunData | str]], as_json: bool = False) -> str:
@@ -71,7 +72,13 @@ def _records(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     return [finding._asdict() for finding in findings]
 
 
-def _page(title: str, facts: Sequence[tuple[str, str]], findings: Sequence[Finding], width: int | None = None) -> str:
+def _page(
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    findings: Sequence[Finding],
+    width: int | None,
+    nothing: str = NO_FINDING,
+) -> str:
     from rich.padding import Padding
     from rich.text import Text
 
@@ -83,7 +90,7 @@ def _page(title: str, facts: Sequence[tuple[str, str]], findings: Sequence[Findi
         parts.append(make_table(rows, (first, width - first - 4)))
     parts.append('')
     if not findings:
-        parts.append(Text(NO_FINDING, style='green'))
+        parts.append(Text(nothing, style='green'))
     for finding in findings:
         line = Text(f'{finding.name}: ', style='bold yellow').append(
             Text(str(finding).partition(': ')[2], style='default')

@@ -31,9 +31,11 @@ from xagents.options.errors import OptionError, one_line
 from xagents.system.file_names import CONFIG
 
 HISTORY, METRICS = 'history.parquet', 'metrics.parquet'
+LEARNED_REWARDS = 'rewards after --reward-scale and --normalize-reward'
 SAMPLE_STEPS, SAMPLE_SECONDS = 2048, 15.0
 RANDOM_EPISODES, RANDOM_SECONDS = 30, 5.0
-MIN_EPISODES = 20  # fewer do not show whether a run learned
+# fewer episodes do not show whether a run learned, or forgot
+MIN_EPISODES, MIN_COLLAPSE_EPISODES = 20, 100
 # Adam moves each weight by about the learning rate at an update, and weights are about 0.1; presets have up to 0.004
 MAX_RATE, UNUSUAL_RATE, MIN_MOVE = 0.02, 0.005, 0.01
 # Muon's updates are matrices of norm 1, so its learning rates are larger
@@ -113,10 +115,10 @@ class RunData:
 
     @functools.cached_property
     def baseline(self) -> tuple[float, float]:
-        """Mean and standard deviation of the first episodes, or of those with random actions if they are better."""
-        first, drawn = self.first, self.random_rewards
-        # the first episodes of a run that was broken at once are worse than random ones
-        return (float(drawn.mean()), float(drawn.std())) if len(drawn) and drawn.mean() > first[0] else first
+        """Mean and standard deviation of episodes with random actions, or of the first ones if there are none."""
+        drawn = self.random_rewards
+        # the first episodes of a run may already be better, or, if it is broken, worse
+        return (float(drawn.mean()), float(drawn.std())) if len(drawn) else self.first
 
     @functools.cached_property
     def means(self) -> np.ndarray:
@@ -131,12 +133,12 @@ class RunData:
 
     @functools.cached_property
     def rose(self) -> bool:
-        """Whether the mean reward rose clearly above that of the first and of random episodes, at any time."""
+        """Whether the mean reward rose clearly above that of random actions, at any time."""
         if not self.has_episodes:
             return False
         mean, deviation = self.baseline
         # the mean of `window` episodes varies by deviation / sqrt(window), and the largest of many means by more
-        rise = max(0.5 * deviation, 5 * deviation / math.sqrt(self.window), 0.02 * abs(mean), 1e-9)
+        rise = max(deviation, 5 * deviation / math.sqrt(self.window), 0.02 * abs(mean), 1e-9)
         return float(self.means.max()) > mean + rise
 
     @functools.cached_property
@@ -159,6 +161,10 @@ class RunData:
         score = find_score(preset)
         yield preset.published
         yield None if score is None else score.median
+
+    def flags(self, *names: str) -> str:
+        """Return the flags of the options that the agent of the run has, separated by commas."""
+        return ', '.join('--' + name.replace('_', '-') for name in names if name in self.options)
 
     @property
     def learned(self) -> bool:
@@ -214,7 +220,8 @@ def _with_sample(run: RunData) -> RunData:
         # a saved policy contains the statistics of observations only
         rewards = RewardNormalizer(player.envs.n_envs, options['gamma']) if options['normalize_reward'] else None
         statistics = replace(player.statistics, rewards=rewards, reward_scale=options['reward_scale'])
-        taken = take_sample(player.envs, player.acting_policy, statistics, SAMPLE_STEPS, SAMPLE_SECONDS)
+        acting = player.acting_policy, statistics, options['gamma']
+        taken = take_sample(player.envs, *acting, SAMPLE_STEPS, SAMPLE_SECONDS)
         drawn = random_rewards(player.envs, RANDOM_EPISODES, RANDOM_SECONDS)
         return replace(run, sample=taken, sample_problem='', random_rewards=drawn)
     except Exception as error:  # an environment or a saved policy may raise any error
@@ -238,9 +245,11 @@ def check_run(folder: Path) -> list[Finding]:
 def findings_of(run: RunData) -> list[Finding]:
     """Return the findings of the content of a run directory."""
     found = [finding for check in (*CAUSES, *SYMPTOMS) for finding in check(run)]
-    if not found and run.has_episodes and not run.learned:
-        # a policy that does not move follows from many causes, and explains a run only without another one
-        found = list(_still_policy(run)) or list(_no_cause(run))
+    if not found and not run.learned:
+        # these follow from many causes, and explain a run only without another one
+        found = [finding for check in UNEXPLAINED for finding in check(run)]
+    if not found and not run.learned and run.has_episodes:
+        found = list(_no_cause(run))
     return found
 
 
@@ -260,11 +269,20 @@ def _not_finite(run: RunData) -> Iterator[Finding]:
     helps = (
         'Lower --lr or --grad-norm, scale rewards (--normalize-reward) and check the environment: xagents doctor ENV'
     )
-    if 'NotFinite' in why:
-        yield Finding('not-finite', f'the run ended: {one_line(why)}', 'A number became NaN or infinite', helps)
+    if 'NotFinite' in why and any(f'{name} are not finite' in why for name in ('observations', 'rewards')):
+        fix = 'Correct the environment, and check it: xagents doctor ENV'
+        yield Finding('not-finite', f'the run ended, because {_reason(why)}', 'The environment returned them', fix)
+    elif 'NotFinite' in why:
+        seen = f'the run ended, because {_reason(why)}'
+        yield Finding('not-finite', seen, 'A number became NaN or infinite', helps)
     elif refused:
         seen = f'{refused:.0f} of {run.updates + refused:.0f} updates were refused, because they were not finite'
         yield Finding('not-finite', seen, 'The agent did not learn from these batches', helps)
+
+
+def _reason(why: str) -> str:
+    """Return the message of an error from a status, which begins with the class of the error."""
+    return one_line(why.partition(': ')[2]).rstrip('.')
 
 
 def _no_updates(run: RunData) -> Iterator[Finding]:
@@ -310,17 +328,17 @@ def _learning_rate(run: RunData) -> Iterator[Finding]:
 def _reward_scale(run: RunData) -> Iterator[Finding]:
     if run.sample is None or run.options.get('gamma') is None:
         return
-    bound, normalized = run.return_bound, run.options.get('normalize_reward')
-    largest = float(np.abs(run.sample.learned_rewards).max())
+    normalized = run.options.get('normalize_reward')
+    bound, largest = (float(np.abs(x).max()) for x in (run.sample.returns, run.sample.learned_rewards))
     if not math.isfinite(bound):
         seen = 'rewards are not finite'
         yield Finding('reward-scale', seen, 'No update can use them', 'Correct the environment')
     elif bound > MAX_RETURN and not normalized:
-        seen = f'rewards as learned are up to {largest:.4g}, so returns are up to {bound:.4g}'
+        seen = f'{LEARNED_REWARDS} are up to {largest:.4g}, and discounted returns up to {bound:.4g}'
         meaning = 'The loss of the critic is the square of such numbers, and outweighs everything else'
         yield Finding('reward-scale', seen, meaning, 'Add --normalize-reward, or a smaller --reward-scale')
     elif 0 < bound < MIN_RETURN:
-        seen = f'rewards as learned are at most {largest:.1g}, so returns are at most {bound:.1g}'
+        seen = f'{LEARNED_REWARDS} are at most {largest:.1g}, and discounted returns at most {bound:.1g}'
         meaning = 'Errors of the critic at the start are larger than all returns'
         yield Finding('reward-scale', seen, meaning, 'Add --normalize-reward, or a larger --reward-scale')
 
@@ -352,11 +370,12 @@ def _count(which: np.ndarray) -> str:
 
 
 def _sparse_reward(run: RunData) -> Iterator[Finding]:
-    meaning = 'Rewards do not tell good actions from bad ones until the agent reaches a different one by chance'
-    remedy = 'Explore more (--entropy-coef, --epsilon-decay-steps, --noise), reward progress towards the goal, '
-    remedy += 'or use --her if the environment has goals'
+    meaning = 'Nothing shows which actions are good until the agent finds another reward by chance'
+    flags = run.flags('entropy_coef', 'epsilon_decay_steps', 'step_noise_coef')
+    remedy = f'Explore more{f" ({flags})" if flags else ""}, or reward progress towards the goal'
+    remedy += ', or use --her if the environment has goals' if run.flags('her') else ''
     if run.sample is not None and not run.sample.rewards.any():
-        seen = f'all {len(run.sample.rewards)} rewards of the last policy are 0'
+        seen = f'the rewards of {len(run.sample.rewards)} steps with the last weights are all 0'
         yield Finding('sparse-reward', seen, meaning, remedy)
         return
     if not run.has_episodes or run.rose:
@@ -391,7 +410,7 @@ def _discount(run: RunData) -> Iterator[Finding]:
 def _episodes(run: RunData) -> Iterator[Finding]:
     if run.options.get('dataset') is None and not len(run.rewards) and run.steps >= 10_000:
         seen = f'no episode ended in {run.steps} steps'
-        meaning = 'There is no mean reward, no best checkpoint and no new start'
+        meaning = 'So there is no mean reward and no best checkpoint, and the environment never starts anew'
         yield Finding('endless-episodes', seen, meaning, 'Set --max-episode-steps')
 
 
@@ -473,7 +492,7 @@ def _entropy(run: RunData) -> Iterator[Finding]:
     if not len(entropy) or sample is None or run.is_good:
         return
     low, high, text = _entropy_limits(sample.action_space, entropy[-1], LOW_ENTROPY if run.learned else STUCK_ENTROPY)
-    if high is not None and entropy[-1] > high and not run.learned and (run.options.get('entropy_coef') or 0) > 0.05:
+    if high is not None and entropy[-1] > high and (run.options.get('entropy_coef') or 0) > 0.05:
         seen = f'the policy is still random ({text}), and --entropy-coef is {run.options["entropy_coef"]:g}'
         yield Finding(
             'entropy', seen, 'The entropy bonus outweighs the rewards', 'Lower --entropy-coef, for example to 0.01'
@@ -491,7 +510,10 @@ def _entropy(run: RunData) -> Iterator[Finding]:
         seen = (
             f'the policy became certain after {at:.0f} of {run.steps} steps ({text}), at a mean reward of {before:.4g}'
         )
-        remedy = 'Raise --entropy-coef, lower --lr, or use --target-kl'
+        flags = ['raise --entropy-coef', 'lower --lr', *(['use --target-kl'] if run.flags('target_kl') else [])]
+        narrow = isinstance(sample.action_space, spaces.Box) and (run.options.get('log_std_init') or 0) < -2
+        text = ', or '.join(['raise --log-std-init', *flags] if narrow else flags)
+        remedy = text[0].upper() + text[1:]
         yield Finding('entropy', seen, 'It takes nearly the same action in each state, and no longer explores', remedy)
 
 
@@ -511,7 +533,7 @@ def _entropy_limits(space: spaces.Space, entropy: float, share: float) -> tuple[
     elif isinstance(space, spaces.MultiBinary):
         n = float(np.prod(space.shape) * np.log(2))
     if n:
-        return share * n, HIGH_ENTROPY * n, f'entropy {entropy:.2g} of at most {n:.2g}'
+        return share * n, HIGH_ENTROPY * n, f'its entropy is {_percent(entropy / n)} of the largest'
     if isinstance(space, spaces.Box) and np.isfinite([space.low, space.high]).all():
         size = int(np.prod(space.shape))
         half = np.maximum((space.high - space.low).astype(float) / 2, 1e-12)
@@ -543,8 +565,9 @@ def _policy_change(run: RunData) -> Iterator[Finding]:
         seen = (
             f'an update changes the policy by a KL divergence of {kl:.2g} and clips {_percent(clipped)} of the ratios'
         )
-        remedy = 'Lower --lr or --ppo-epochs, or set --target-kl 0.02'
-        yield Finding('policy-change', seen, 'Updates leave the region in which their data is valid', remedy)
+        wide = ' or --clip-norm' if (run.options.get('clip_norm') or 0) > 0.4 else ''
+        remedy = f'Lower --lr or --ppo-epochs{wide}, or set --target-kl 0.02'
+        yield Finding('policy-change', seen, 'The policy changes too much for the data of one rollout', remedy)
 
 
 def _still_policy(run: RunData) -> Iterator[Finding]:
@@ -562,7 +585,7 @@ def _critic(run: RunData) -> Iterator[Finding]:
     if late < 0.05:
         seen = f'the critic explains {max(late, -9.99):.2f} of the variance of returns (1 is perfect, 0 is a constant)'
         remedy = 'Add --normalize-reward and --normalize-obs, or raise --value-loss-coef or --n-steps'
-        yield Finding('critic', seen, 'Advantages are noise', remedy)
+        yield Finding('critic', seen, 'Without a critic, it takes long to see which actions are good', remedy)
 
 
 def _q_values(run: RunData) -> Iterator[Finding]:
@@ -574,7 +597,9 @@ def _q_values(run: RunData) -> Iterator[Finding]:
     bound += bonus if math.isfinite(bonus) else 0.0
     if largest > 3 * bound + 1:
         seen = f'mean action values reach {largest:.4g}, but returns are at most {bound:.4g}'
-        remedy = 'Lower --lr, raise --target-sync-steps or lower --tau, lower --gamma, or use --double'
+        others = {'target_sync_steps': 'raise --target-sync-steps', 'tau': 'lower --tau', 'double': 'use --double'}
+        known = [text for name, text in others.items() if name in run.options]
+        remedy = ', or '.join(['Lower --lr', *known, 'lower --gamma'])
         yield Finding('q-values', seen, 'Action values diverge', remedy)
 
 
@@ -587,7 +612,7 @@ def _dead_units(run: RunData) -> Iterator[Finding]:
         else:
             dead, what = float((np.abs(outputs) > SATURATED).all(0).mean()), 'are saturated for every observation'
         if dead > DEAD_SHARE:
-            seen = f'{_percent(dead)} of the units of {name} of the policy {what}'
+            seen = f'{_percent(dead)} of the units of {name} of the acting network {what}'
             remedy = 'Lower --lr, normalise observations (--normalize-obs), or train anew with another --activation'
             yield Finding('dead-units', seen, 'They no longer learn', remedy)
             return
@@ -607,18 +632,19 @@ def _actions(run: RunData) -> Iterator[Finding]:
 
 
 def _collapse(run: RunData) -> Iterator[Finding]:
-    if not run.has_episodes or not run.rose or run.is_good:
+    if len(run.rewards) < MIN_COLLAPSE_EPISODES or not run.rose or run.is_good:
         return
     (first, deviation), best, last = run.baseline, float(run.means.max()), float(run.means[-1])
     if best - last > max(0.7 * (best - first), 2 * deviation):
         seen = f'the mean reward fell from {best:.4g} to {last:.4g}'
-        remedy = 'Lower --lr, or use --lr-schedule linear or --target-kl; the best weights are in checkpoints/best'
+        kl = ' or --target-kl' if run.flags('target_kl') else ''
+        remedy = f'Lower --lr, or use --lr-schedule linear{kl}; the best weights are in checkpoints/best'
         yield Finding('collapse', seen, 'The agent forgot what it had learned', remedy)
 
 
 def _no_cause(run: RunData) -> Iterator[Finding]:
     mean, last = run.baseline[0], float(run.means[-1])
-    seen = f'the mean reward did not rise: {mean:.4g} at first or with random actions, {last:.4g} at the end'
+    seen = f'the mean reward is {last:.4g} at the end, and {mean:.4g} with random actions or at first'
     remedy = 'Train longer, use --tuned, search settings (xagents tune), and check the environment: xagents doctor ENV'
     yield Finding('no-progress', seen, 'None of the known causes was found', remedy)
 
@@ -630,8 +656,7 @@ def _percent(share: float) -> str:
 Check = Callable[[RunData], Iterator[Finding]]
 CAUSES: tuple[Check, ...] = (
     *(_not_finite, _no_updates, _learning_rate, _reward_scale, _observation_scale, _sparse_reward, _discount),
-    *(_episodes, _time_limit, _target_network, _exploration, _budget, _batch),
+    *(_episodes, _time_limit, _target_network, _exploration, _batch),
 )
-SYMPTOMS: tuple[Check, ...] = (
-    *(_entropy, _temperature, _policy_change, _critic, _q_values, _dead_units, _actions, _collapse),
-)
+SYMPTOMS: tuple[Check, ...] = (*(_entropy, _temperature, _policy_change, _q_values, _dead_units, _actions, _collapse),)
+UNEXPLAINED: tuple[Check, ...] = (_still_policy, _critic, _budget)

@@ -28,7 +28,8 @@ class Sample:
     Attributes:
         observations: the input of the network, [S, *D], encoded and normalised.
         rewards: raw rewards [S].
-        learned_rewards: rewards as the agent learns them, scaled and normalised, [S].
+        learned_rewards: rewards after the options that scale and normalise them, [S].
+        returns: their discounted sums to the end of the episode or of the sample, [S].
         first_reward: steps of the first episodes until a reward differs from the usual one, at least 1 each.
         actions: actions of the policy, [S, …].
         action_space: the action space.
@@ -39,6 +40,7 @@ class Sample:
     observations: np.ndarray
     rewards: np.ndarray
     learned_rewards: np.ndarray
+    returns: np.ndarray
     first_reward: tuple[int, ...]
     actions: np.ndarray
     action_space: spaces.Space
@@ -46,7 +48,9 @@ class Sample:
     units: dict[str, tuple[str, np.ndarray]]
 
 
-def take_sample(envs: Envs, policy: Policy, statistics: Statistics, n_steps: int, seconds: float) -> Sample:
+def take_sample(
+    envs: Envs, policy: Policy, statistics: Statistics, gamma: float, n_steps: int, seconds: float
+) -> Sample:
     """Collect about `n_steps` transitions with a policy, as a run does, in at most about `seconds` seconds."""
     statistics = statistics.copy()
     collector = Collector.of_policy(envs, policy, statistics, RandomStreams(0), raw_rollouts=True)
@@ -60,18 +64,29 @@ def take_sample(envs: Envs, policy: Policy, statistics: Statistics, n_steps: int
     columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
     valid = columns['valid']
     seen = statistics.prepare(columns['observations'][valid])
-    raw = columns['rewards'][valid]
+    raw = columns['rewards']
     clipped = np.sign(raw) if envs.atari and getattr(envs.factory, 'clip_rewards', False) else raw
+    learned = np.asarray(statistics.scale_rewards(clipped), np.float64)
+    ended = columns['terminated'] | columns['truncated']
     return Sample(
         observations=seen,
-        rewards=raw,
-        learned_rewards=np.asarray(statistics.scale_rewards(clipped), np.float64),
+        rewards=raw[valid],
+        learned_rewards=learned[valid],
+        returns=_discounted(learned, ended | ~valid, gamma)[valid],
         first_reward=tuple(_first_rewards(columns)),
         actions=columns['actions'][valid],
         action_space=envs.action_space,
         is_image=envs.is_image or bool(envs.encoder.images),
         units=hidden_units(policy.network, seen),
     )
+
+
+def _discounted(rewards: np.ndarray, ended: np.ndarray, gamma: float) -> np.ndarray:
+    """Return the discounted sums of rewards [T, N] from each step to the end of the episode or of the rows."""
+    returns, running = np.zeros(rewards.shape), np.zeros(rewards.shape[1])
+    for t in reversed(range(len(rewards))):
+        running = returns[t] = rewards[t] + gamma * running * ~ended[t]
+    return returns
 
 
 def random_rewards(envs: Envs, n_episodes: int, seconds: float) -> np.ndarray:
