@@ -87,7 +87,8 @@ CAUSES = {
         stuck('dqn', columns={**DQN, 'updates': np.maximum(np.arange(ROWS) - 150, 0) * 20}),
     ),
     'few updates': ('few-updates', stuck('dqn', columns={**DQN, 'updates': np.arange(ROWS)})),
-    'no end': ('endless-episodes', run(rewards=np.zeros(0))),
+    'no end': ('endless-episodes', run(rewards=np.zeros(0), status={'steps': STEPS, 'games': 0})),
+    'an error': ('failed', run(status={'steps': 0, 'state': 'failed', 'why': 'ValueError: bad'})),
     'no target': ('target-network', stuck('dqn', given={'target_sync_steps': 10**6}, columns=DQN)),
     'slow target': ('target-network', stuck('sac', given={'tau': 1e-6}, columns=SAC, seen={'action_space': BOX})),
     'random actions': ('exploration', stuck('dqn', columns={**DQN, 'stats/epsilon': 0.9})),
@@ -127,6 +128,9 @@ def test_the_cause_is_named(cause, data):
     run(seen={'observations': RNG.integers(0, 255, (50, 84, 84, 4)).astype(np.uint8), 'is_image': True, 'units': {}}),
     run(seen={'rewards': np.ones(500), 'learned_rewards': np.ones(500), 'first_reward': ()}),
     run(sample=None, sample_problem='no environment'),
+    # a penalty that the agent avoids; an offline run, which takes no actions
+    run(rewards=episodes(-5, 0, 0.1), seen={'rewards': np.zeros(500)}),
+    run('dqn', rewards=episodes(20, 300)[::20], given={'dataset': 'a/b-v0'}, columns={**DQN, 'stats/epsilon': 1.0}),
 ])  # fmt: skip
 def test_nothing_is_found_in_a_run_that_learned(data):
     assert findings_of(data) == []

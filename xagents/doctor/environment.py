@@ -145,7 +145,8 @@ def check_environment(
     if played is not None:
         findings += _determinism(single, seed, numbers)
     facts.append(('Agents', ', '.join(_agents(single)) or 'none'))
-    facts += [(f'--vector {name}', text) for name, text in _speeds(factory, options or {}, numbers).items()]
+    if played is not None:
+        facts += [(f'--vector {name}', text) for name, text in _speeds(factory, options or {}, numbers).items()]
     return EnvReport(facts, findings, numbers)
 
 
@@ -239,10 +240,11 @@ def _play(envs: Envs, episodes: int, seconds: float, seed: int) -> tuple[Played 
     except NotFiniteError as error:
         finding = Finding('not-finite', one_line(error), 'Networks turn it into NaN weights', EXPECTED)
         return None, [finding]
-    except (OptionError, ValueError) as error:
-        if isinstance(error, OptionError):
-            raise
-        return None, [Finding('contract', one_line(error), 'The environment cannot be used', EXPECTED)]
+    except OptionError:
+        raise
+    except Exception as error:  # an environment may raise any error
+        seen = f'the environment raised {type(error).__name__}: {one_line(error)}'
+        return None, [Finding('contract', seen, 'A run would end there', EXPECTED)]
     finally:
         envs.recorder = None
     if not columns:
@@ -285,8 +287,9 @@ def _played_findings(
     if not envs.is_image and observations.dtype != np.uint8:
         n = envs.encoder.n_floats if envs.encoder.images else sizes.shape[1]
         sizes = sizes[:, : n - envs.n_mask]
-    if not envs.encoder.images:
-        constant = np.flatnonzero(np.ptp(sizes, 0) == 0)
+    if not envs.encoder.images and not envs.is_image:
+        # a category or a bit that random actions do not reach is no fault
+        constant = np.flatnonzero((np.ptp(sizes, 0) == 0) & _is_measured(envs, sizes.shape[1]))
         numbers['constant_elements'] = constant.tolist()
         spread = np.sqrt(np.mean(np.square(sizes, dtype=np.float64), 0))
         facts.append(('Scale', f'elements of observations are about {spread.min():.3g} to {spread.max():.3g}'))
@@ -295,6 +298,18 @@ def _played_findings(
         findings += observation_scale(sizes, envs.is_image, normalized=False)
     findings += _end_findings(envs, played, lengths)
     return facts, findings
+
+
+def _is_measured(envs: Envs, n: int) -> np.ndarray:
+    """Return which of the first n elements of encoded observations are numbers, and not parts of a category."""
+    space, encoder = envs.encoder.raw_space, envs.encoder
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return np.full(n, isinstance(space, spaces.Box))
+    measured = np.zeros(n, bool)
+    for path, leaf in leaf_spaces(space):
+        if len(path) == 1 and isinstance(leaf, spaces.Box) and (part := encoder.slices().get(path[0])) is not None:
+            measured[part] = True
+    return measured
 
 
 def _constant_finding(constant: np.ndarray, n: int) -> Finding:
@@ -333,7 +348,10 @@ def _reward_findings(
 
 
 def _end_findings(envs: Envs, played: Played, lengths: np.ndarray) -> Iterator[Finding]:
+    limit = getattr(envs.factory, 'max_episode_steps', None) or (envs.spec and envs.spec.max_episode_steps)
     if not len(played.episodes):
+        if limit and len(played.rewards) < 2 * limit:
+            return  # the time was too short for an episode
         seen = f'no episode ended in {len(played.rewards)} steps'
         meaning = 'Without ends there is no mean reward, and the agent may never leave a bad state'
         yield Finding('endless-episodes', seen, meaning, 'Set --max-episode-steps')
@@ -350,9 +368,6 @@ def _end_findings(envs: Envs, played: Played, lengths: np.ndarray) -> Iterator[F
             'Terminated wins',
             'Return one of the two',
         )
-    if lengths.mean() < 3:
-        seen = f'episodes have {lengths.mean():.2g} steps with random actions'
-        yield Finding('short-episodes', seen, 'A rollout consists of starts', 'Check the end of episodes')
 
 
 def _limit_facts(envs: Envs) -> Iterator[tuple[str, str]]:
@@ -406,7 +421,7 @@ def _speeds(factory: EnvFactory, options: Mapping[str, Any], numbers: dict[str, 
             else:
                 with dataclasses.replace(factory, n_envs=n_envs, vector=name)(compiled=False) as envs:
                     speed = _step_speed(envs)
-        except (ValueError, ImportError) as error:
+        except Exception as error:  # an environment may raise any error in other processes or forms
             problem = error.problem if isinstance(error, OptionError) else one_line(error)
             found[name] = f'not possible: {problem}'
             continue

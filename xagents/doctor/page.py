@@ -52,7 +52,7 @@ def run_page(run: RunData, as_json: bool = False, width: int | None = None) -> s
             facts.append(('', f'{run.random_rewards.mean():.4g} with random actions'))
     facts += [('Time' if not i else '', line.removeprefix('Time: ')) for i, line in enumerate(time_lines(run))]
     if run.sample_problem:
-        skipped = 'observations, rewards and units were not checked'
+        skipped = 'observations, rewards and units of the last policy'
         facts.append(('Not checked', f'{skipped}: {run.sample_problem}'))
     nothing = f'{NO_FINDING[:-1]} in what was checked.' if run.sample_problem else NO_FINDING
     return _page(str(run.folder), facts, findings, width, nothing)

@@ -31,6 +31,7 @@ from xagents.options.errors import OptionError, one_line
 from xagents.system.file_names import CONFIG
 
 HISTORY, METRICS = 'history.parquet', 'metrics.parquet'
+CONTINUE = 'Correct the cause, then continue it: xagents train --resume DIR'
 LEARNED_REWARDS = 'rewards after --reward-scale and --normalize-reward'
 SAMPLE_STEPS, SAMPLE_SECONDS = 2048, 15.0
 RANDOM_EPISODES, RANDOM_SECONDS = 30, 5.0
@@ -78,6 +79,11 @@ class RunData:
     sample: Sample | None = None
     sample_problem: str = ''
     random_rewards: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the run learned from a data set, without environment steps."""
+        return self.options.get('dataset') is not None
 
     @property
     def steps(self) -> int:
@@ -213,14 +219,15 @@ def _with_sample(run: RunData) -> RunData:
     except (ValueError, ImportError) as error:
         return replace(run, sample_problem=one_line(error))
     if player is None:
-        return replace(run, sample_problem='the run has no saved policy that acts without its agent')
+        return replace(run, sample_problem='the run has no saved policy that acts without its agent, as teams')
     try:
         if player.envs.is_game or player.envs.agents:
             return replace(run, sample_problem='the environment has several agents')
         # a saved policy contains the statistics of observations only
-        rewards = RewardNormalizer(player.envs.n_envs, options['gamma']) if options['normalize_reward'] else None
-        statistics = replace(player.statistics, rewards=rewards, reward_scale=options['reward_scale'])
-        acting = player.acting_policy, statistics, options['gamma']
+        gamma = options.get('gamma') or 0.99  # agents that only imitate have none
+        rewards = RewardNormalizer(player.envs.n_envs, gamma) if options.get('normalize_reward') else None
+        statistics = replace(player.statistics, rewards=rewards, reward_scale=options.get('reward_scale') or 1.0)
+        acting = player.acting_policy, statistics, gamma
         taken = take_sample(player.envs, *acting, SAMPLE_STEPS, SAMPLE_SECONDS)
         drawn = random_rewards(player.envs, RANDOM_EPISODES, RANDOM_SECONDS)
         return replace(run, sample=taken, sample_problem='', random_rewards=drawn)
@@ -275,6 +282,10 @@ def _not_finite(run: RunData) -> Iterator[Finding]:
     elif 'NotFinite' in why:
         seen = f'the run ended, because {_reason(why)}'
         yield Finding('not-finite', seen, 'A number became NaN or infinite', helps)
+    elif run.status.get('state') == 'failed':
+        yield Finding(
+            'failed', f'the run ended with an error: {one_line(why).rstrip(".")}', 'It is not complete', CONTINUE
+        )
     elif refused:
         seen = f'{refused:.0f} of {run.updates + refused:.0f} updates were refused, because they were not finite'
         yield Finding('not-finite', seen, 'The agent did not learn from these batches', helps)
@@ -345,7 +356,9 @@ def _reward_scale(run: RunData) -> Iterator[Finding]:
 
 def _observation_scale(run: RunData) -> Iterator[Finding]:
     if run.sample is not None:
-        yield from observation_scale(run.sample.observations, run.sample.is_image, bool(run.options['normalize_obs']))
+        yield from observation_scale(
+            run.sample.observations, run.sample.is_image, bool(run.options.get('normalize_obs'))
+        )
 
 
 def observation_scale(observations: np.ndarray, is_image: bool, normalized: bool) -> Iterator[Finding]:
@@ -374,7 +387,7 @@ def _sparse_reward(run: RunData) -> Iterator[Finding]:
     flags = run.flags('entropy_coef', 'epsilon_decay_steps', 'step_noise_coef')
     remedy = f'Explore more{f" ({flags})" if flags else ""}, or reward progress towards the goal'
     remedy += ', or use --her if the environment has goals' if run.flags('her') else ''
-    if run.sample is not None and not run.sample.rewards.any():
+    if run.sample is not None and not run.sample.rewards.any() and not run.learned:
         seen = f'the rewards of {len(run.sample.rewards)} steps with the last weights are all 0'
         yield Finding('sparse-reward', seen, meaning, remedy)
         return
@@ -408,7 +421,7 @@ def _discount(run: RunData) -> Iterator[Finding]:
 
 
 def _episodes(run: RunData) -> Iterator[Finding]:
-    if run.options.get('dataset') is None and not len(run.rewards) and run.steps >= 10_000:
+    if not run.is_offline and run.status.get('games') == 0 and run.steps >= 10_000:
         seen = f'no episode ended in {run.steps} steps'
         meaning = 'So there is no mean reward and no best checkpoint, and the environment never starts anew'
         yield Finding('endless-episodes', seen, meaning, 'Set --max-episode-steps')
@@ -431,7 +444,7 @@ def _own_limit(env: Any) -> int | None:
 
 def _target_network(run: RunData) -> Iterator[Finding]:
     period, tau = run.options.get('target_sync_steps'), run.options.get('tau')
-    remedy = 'Set --target-sync-steps to about 1000'
+    remedy = f'Set --target-sync-steps to a tenth of the run or less, for example to {max(run.steps // 100, 1)}'
     if period is not None and run.updates and period > 0.5 * run.steps and not run.learned:
         seen = f'--target-sync-steps is {period}, and the run had {run.steps} steps'
         yield Finding('target-network', seen, 'Targets stay those of the untrained network', remedy)
@@ -441,7 +454,7 @@ def _target_network(run: RunData) -> Iterator[Finding]:
 
 
 def _exploration(run: RunData) -> Iterator[Finding]:
-    if run.learned:
+    if run.learned or run.is_offline:
         return
     epsilon = run.metric('stats/epsilon')
     if len(epsilon) and epsilon[-1] > 0.5:
@@ -456,7 +469,7 @@ def _exploration(run: RunData) -> Iterator[Finding]:
 
 
 def _budget(run: RunData) -> Iterator[Finding]:
-    if run.learned or run.options.get('dataset') is not None:
+    if run.learned or run.is_offline:
         return
     try:
         preset = find_preset(run.options['agent'], run.options['env'])

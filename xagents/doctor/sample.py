@@ -130,7 +130,12 @@ def hidden_units(network: Any, observations: np.ndarray) -> dict[str, tuple[str,
     plan = getattr(network, 'plan', None)
     if plan is None or plan.memory_units or len(plan.input_shape) != 1 or plan.noise_units:
         return {}
-    hidden = [call for call in plan.calls if call.target not in plan.outputs and call.activation in ('relu', 'tanh')]
+    shapes = plan.shapes()
+    hidden = [
+        call
+        for call in plan.calls
+        if call.target not in plan.outputs and call.activation in ('relu', 'tanh') and len(shapes[call.target]) == 1
+    ]
     if not hidden:
         return {}
     shown = replace(plan, outputs=tuple(call.target for call in hidden))
