@@ -320,3 +320,12 @@ def test_sentences_about_few_runs(root):
     assert 'cannot be said (too few runs: even if all runs of one group were better, p would be 0.10)' in (
         verdict_sentence(found, one)
     )
+
+
+def test_unequal_groups_have_exact_p_values(root):
+    make_seeds(root / 'x', [300, 310])
+    make_seeds(root / 'y', [100, 110, 120])
+    make_seeds(root / 'z', [100, 110, 120, 130, 140])
+    few, enough = (compare(['x', other], versus=other, resamples=400).improvements[0] for other in 'yz')
+    assert few.p_value == few.least_p_value == pytest.approx(1 / 10)
+    assert enough.p_value == enough.least_p_value == pytest.approx(1 / 21) and enough.verdict == 'better'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ class Improvement(NamedTuple):
         probability: probability that a run of `group` has a higher score than a run of `versus`.
         difference: interquartile mean of `group` minus that of `versus`.
         p_value: p-value of a permutation test that the groups do not differ.
-        least_p_value: the lowest p-value that is possible with these numbers of runs.
+        least_p_value: the p-value if all runs of one group were better
     """
 
     group: str
@@ -291,14 +290,13 @@ def _summarise(
 
 
 def _improvement(group: str, versus: str, x: list[np.ndarray], y: list[np.ndarray], resamples: int) -> Improvement:
-    orders = math.prod(math.comb(len(a) + len(b), len(a)) for a, b in zip(x, y, strict=True))
     return Improvement(
         group,
         versus,
         estimate(aggregates.probability_of_improvement, x, y, resamples=resamples),
         estimate(aggregates.iqm_difference, x, y, resamples=resamples),
         aggregates.permutation_p_value(x, y, resamples),
-        min(2 / orders, 1.0),
+        aggregates.least_p_value(x, y, resamples),
     )
 
 
