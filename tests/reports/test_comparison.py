@@ -179,7 +179,7 @@ def test_limits_of_a_comparison_are_notes(root):
     make_run(root / 'third' / 'c', -100, env=ACROBOT)
     notes = '\n'.join(compare(['good', 'third'], resamples=10).notes)
     assert 'CartPole-v1: the groups trained for different numbers of steps: good 1000, third 5000' in notes
-    assert 'third has 1 run of Acrobot-v1: the intervals do not contain its spread' in notes
+    assert 'third has 1 run of Acrobot-v1, so it has no confidence interval: train more seeds' in notes
     assert 'third: several runs of CartPole-v1 have the seed 5' in notes
 
 
@@ -329,3 +329,17 @@ def test_unequal_groups_have_exact_p_values(root):
     few, enough = (compare(['x', other], versus=other, resamples=400).improvements[0] for other in 'yz')
     assert few.p_value == few.least_p_value == pytest.approx(1 / 10)
     assert enough.p_value == enough.least_p_value == pytest.approx(1 / 21) and enough.verdict == 'better'
+
+
+def test_an_environment_with_one_run_leaves_no_interval(root):
+    envs = [CARTPOLE, *(f'E{number}' for number in range(5))]
+    for name, score in (('x', 300), ('y', 100)):
+        make_seeds(root / name / 'two', [score, score + 1])
+        for env in envs[1:]:
+            make_run(root / name / env, score, env=env)
+    found = compare(['x', 'y'], raw=True, versus='y', resamples=400)
+    assert all(np.isnan(one.iqm.low) and np.isnan(one.curve.low).all() for one in found.groups)
+    assert 'x has 1 run of E0, E1, E2, E3, E4, so it has no confidence interval' in '\n'.join(found.notes)
+    (one,) = found.improvements
+    assert one.p_value <= 0.05 and one.verdict == 'unknown' and '[' not in comparison_page(found)
+    assert 'cannot be said (too few runs: a group has 1 run of an environment' in verdict_sentence(found, one)

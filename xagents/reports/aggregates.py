@@ -30,7 +30,7 @@ _CHUNK = 4_000_000
 
 
 class Interval(NamedTuple):
-    """A statistic and the bounds of its 95 % confidence interval; NaN bounds if no environment has two runs."""
+    """A statistic and the bounds of its 95 % confidence interval; NaN bounds without one (see `has_spread`)."""
 
     value: float
     low: float
@@ -172,8 +172,11 @@ def estimate_band(
 
 
 def has_spread(*groups: Scores) -> bool:
-    """Return whether each group has an environment with at least two runs. Otherwise a bootstrap says nothing."""
-    return all(any(len(task) > 1 for task in scores) for scores in groups)
+    """Return whether each group has at least two runs of every environment.
+
+    A bootstrap of one run has no spread, so that the interval would be too narrow.
+    """
+    return all(len(task) > 1 for scores in groups for task in scores)
 
 
 def iqm_difference(x: Scores, y: Scores, x_weights: Weights, y_weights: Weights) -> np.ndarray:
