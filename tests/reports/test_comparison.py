@@ -343,3 +343,34 @@ def test_an_environment_with_one_run_leaves_no_interval(root):
     (one,) = found.improvements
     assert one.p_value <= 0.05 and one.verdict == 'unknown' and '[' not in comparison_page(found)
     assert 'cannot be said (too few runs: a group has 1 run of an environment' in verdict_sentence(found, one)
+
+
+def test_a_path_in_python_is_a_list_of_one(root):
+    for lr, seed in itertools.product((0.001, 0.01), (1, 2)):
+        make_run(root / 'grid' / f'lr={lr},seed={seed}', 100 * lr + seed, seed=seed, lr=lr)
+    for path in ('grid', root / 'grid'):
+        labels = [one.group.label for one in compare(path, labels='one', resamples=10).groups]
+        assert labels == ['one, lr=0.001', 'one, lr=0.01']
+    with pytest.raises(ValueError, match=r'^got one group, good, expected at least two$'):
+        compare('good')
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'score': 'finl'}, 'score: got finl, expected one of final, best, training, evaluation (did you mean final?)'),
+        ({'resamples': 0}, 'resamples: got 0, expected a whole number at least 1'),
+        ({'resamples': 2.5}, 'resamples: got 2.5, expected a whole number at least 1'),
+        ({'labels': ['a']}, 'labels: got 1, expected 2, one for each group'),
+        ({'labels': 'ab'}, 'labels: got 1, expected 2, one for each group'),
+        ({'versus': 'god'}, 'versus: got god, expected one of good, bad (did you mean good?)'),
+        ({'raw': 'yes!'}, "raw: got 'yes!', expected true or false"),
+        ({'random': 'x'}, 'random: got x, expected ENV=NUMBER'),
+        ({'raw': True, 'reference': ['CartPole-v1=1']}, 'reference: got CartPole-v1=1 with --raw, which does not'),
+        ({'folders': []}, 'got no group, expected directories of groups of runs'),
+    ],
+)
+def test_wrong_input_in_python_is_the_error_of_the_command(root, options, message):
+    with pytest.raises(ValueError) as error:
+        compare(**{'folders': ['good', 'bad'], **options})
+    assert str(error.value).startswith(message) and '\n' not in str(error.value)
