@@ -552,6 +552,7 @@ def test_five_long_runs_take_less_than_a_megabyte(here):
         (['nothing'], 'there is no directory nothing'),
         (['empty'], 'empty contains no run, expected the --run-dir of a training run'),
         (['a', '--out', 'x.txt'], '--out: got x.txt, expected a path that ends in .html'),
+        (['a', '--out', 'r.htm'], '--out: got r.htm, expected a path that ends in .html'),
         (['a', '--out', 'none/x.html'], '--out: there is no directory'),
         (['a', '--study', 's'], '--study: got s, which requires --storage'),
         (['--out', 'x.html'], 'got no directory, expected directories of runs'),
