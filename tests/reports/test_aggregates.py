@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu, trim_mean
 
 from xagents.reports import aggregates
-from xagents.reports.aggregates import equal_weights, estimate, estimate_band, permutation_p_value
+from xagents.reports.aggregates import equal_weights, estimate, estimate_band, least_p_value, permutation_p_value
 from xagents.reports.statistics import interquartile_mean
 
 # rliable 1.2.0, arch 7.2.0, NumPy 2.4.6, 50 000 resamples (20 000 of profiles and probabilities), by
@@ -149,7 +149,7 @@ def test_an_interval_lies_within_the_scores_and_scales_with_them(scores):
     found = estimate(aggregates.aggregate_iqm, scores, resamples=200)
     flat = np.concatenate(scores)
     assert flat.min() - 1e-9 <= found.value <= flat.max() + 1e-9
-    if all(len(task) == 1 for task in scores):
+    if any(len(task) == 1 for task in scores):
         assert np.isnan(found.low) and np.isnan(found.high)
         return
     assert flat.min() - 1e-9 <= found.low <= found.high <= flat.max() + 1e-9
@@ -193,7 +193,8 @@ def test_a_permutation_test_counts_all_exchanges():
     choices = list(itertools.product(itertools.combinations(range(6), 3), repeat=2))
     observed = difference([(0, 1, 2), (0, 1, 2)])
     exact = np.mean([difference(choice) >= observed - 1e-9 for choice in choices])
-    assert permutation_p_value(x, y, 20_000) == pytest.approx(exact, abs=0.01)
+    assert permutation_p_value(x, y, 399) == pytest.approx(exact, abs=0.05), 'exchanges are drawn'
+    assert permutation_p_value(x, y, 400) == pytest.approx(exact, abs=1e-12)
 
 
 def test_a_permutation_test_keeps_its_level_for_few_runs():
@@ -203,3 +204,22 @@ def test_a_permutation_test_keeps_its_level_for_few_runs():
     assert min(found) > 0.05
     assert permutation_p_value([np.ones(3)], [np.ones(3)], 100) == 1
     assert permutation_p_value([np.arange(6.0)], [np.arange(6.0) + 10], 2000) < 0.01
+
+
+@pytest.mark.parametrize(('a', 'b'), [(1, 1), (2, 3), (2, 5), (3, 3), (4, 4), (3, 5), (1, 6), (5, 2)])
+def test_no_scores_have_a_lower_p_value_than_separate_ones(a, b):
+    rng = np.random.default_rng(a + 7 * b)
+    least = least_p_value([np.zeros(a)], [np.zeros(b)], 1000)
+    drawn = [rng.standard_cauchy(a + b) for _ in range(100)]
+    separate = [np.sort(np.r_[rng.normal(size=b), rng.normal(size=a) + 50]) for _ in range(20)]
+    found = [permutation_p_value([one[b:]], [one[:b]], 1000) for one in (*drawn, *separate)]
+    assert min(found) == pytest.approx(least, abs=1e-12)
+
+
+def test_least_p_values_of_few_runs():
+    cases = {(2, 3): 1 / 10, (2, 5): 1 / 21, (3, 3): 2 / 20, (4, 4): 4 / 70}
+    for (a, b), least in cases.items():
+        assert least_p_value([np.zeros(a)], [np.zeros(b)], 10_000) == pytest.approx(least, abs=1e-12)
+    for n_envs, a, b, least in ((2, 2, 2, 2 / 36), (2, 2, 3, 1 / 100), (5, 1, 1, 2 / 32)):
+        found = least_p_value([np.zeros(a)] * n_envs, [np.zeros(b)] * n_envs, 10_000)
+        assert found == pytest.approx(least, abs=1e-12)

@@ -179,7 +179,7 @@ def test_limits_of_a_comparison_are_notes(root):
     make_run(root / 'third' / 'c', -100, env=ACROBOT)
     notes = '\n'.join(compare(['good', 'third'], resamples=10).notes)
     assert 'CartPole-v1: the groups trained for different numbers of steps: good 1000, third 5000' in notes
-    assert 'third has 1 run of Acrobot-v1: the intervals do not contain its spread' in notes
+    assert 'third has 1 run of Acrobot-v1, so it has no confidence interval: train more seeds' in notes
     assert 'third: several runs of CartPole-v1 have the seed 5' in notes
 
 
@@ -320,3 +320,57 @@ def test_sentences_about_few_runs(root):
     assert 'cannot be said (too few runs: even if all runs of one group were better, p would be 0.10)' in (
         verdict_sentence(found, one)
     )
+
+
+def test_unequal_groups_have_exact_p_values(root):
+    make_seeds(root / 'x', [300, 310])
+    make_seeds(root / 'y', [100, 110, 120])
+    make_seeds(root / 'z', [100, 110, 120, 130, 140])
+    few, enough = (compare(['x', other], versus=other, resamples=400).improvements[0] for other in 'yz')
+    assert few.p_value == few.least_p_value == pytest.approx(1 / 10)
+    assert enough.p_value == enough.least_p_value == pytest.approx(1 / 21) and enough.verdict == 'better'
+
+
+def test_an_environment_with_one_run_leaves_no_interval(root):
+    envs = [CARTPOLE, *(f'E{number}' for number in range(5))]
+    for name, score in (('x', 300), ('y', 100)):
+        make_seeds(root / name / 'two', [score, score + 1])
+        for env in envs[1:]:
+            make_run(root / name / env, score, env=env)
+    found = compare(['x', 'y'], raw=True, versus='y', resamples=400)
+    assert all(np.isnan(one.iqm.low) and np.isnan(one.curve.low).all() for one in found.groups)
+    assert 'x has 1 run of E0, E1, E2, E3, E4, so it has no confidence interval' in '\n'.join(found.notes)
+    (one,) = found.improvements
+    assert one.p_value <= 0.05 and one.verdict == 'unknown' and '[' not in comparison_page(found)
+    assert 'cannot be said (too few runs: a group has 1 run of an environment' in verdict_sentence(found, one)
+
+
+def test_a_path_in_python_is_a_list_of_one(root):
+    for lr, seed in itertools.product((0.001, 0.01), (1, 2)):
+        make_run(root / 'grid' / f'lr={lr},seed={seed}', 100 * lr + seed, seed=seed, lr=lr)
+    for path in ('grid', root / 'grid'):
+        labels = [one.group.label for one in compare(path, labels='one', resamples=10).groups]
+        assert labels == ['one, lr=0.001', 'one, lr=0.01']
+    with pytest.raises(ValueError, match=r'^got one group, good, expected at least two$'):
+        compare('good')
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'score': 'finl'}, 'score: got finl, expected one of final, best, training, evaluation (did you mean final?)'),
+        ({'resamples': 0}, 'resamples: got 0, expected a whole number at least 1'),
+        ({'resamples': 2.5}, 'resamples: got 2.5, expected a whole number at least 1'),
+        ({'labels': ['a']}, 'labels: got 1, expected 2, one for each group'),
+        ({'labels': 'ab'}, 'labels: got 1, expected 2, one for each group'),
+        ({'versus': 'god'}, 'versus: got god, expected one of good, bad (did you mean good?)'),
+        ({'raw': 'yes!'}, "raw: got 'yes!', expected true or false"),
+        ({'random': 'x'}, 'random: got x, expected ENV=NUMBER'),
+        ({'raw': True, 'reference': ['CartPole-v1=1']}, 'reference: got CartPole-v1=1 with --raw, which does not'),
+        ({'folders': []}, 'got no group, expected directories of groups of runs'),
+    ],
+)
+def test_wrong_input_in_python_is_the_error_of_the_command(root, options, message):
+    with pytest.raises(ValueError) as error:
+        compare(**{'folders': ['good', 'bad'], **options})
+    assert str(error.value).startswith(message) and '\n' not in str(error.value)

@@ -326,7 +326,7 @@ def test_what_can_be_read_is_shown_and_the_rest_is_named(here):
     (here / 'seeds' / 'seed=2' / 'metrics.parquet').write_text('broken')
     (here / 'seeds' / 'seed=3' / 'status.json').write_text('{')
     (here / 'seeds' / 'seed=4' / 'history.parquet').write_text('broken')
-    page = page_of('seeds', check=lambda folder: [], record=lambda folder: Recording(b'mp4', 'played'))
+    page = page_of('seeds', check=lambda folder: ([], ''), record=lambda folder: Recording(b'mp4', 'played'))
     for seed in (1, 4):
         assert f'No curve: seeds/seed={seed}' in page.text
     assert 'status.json is not readable' in page.text and 'is no YAML' in page.text
@@ -427,14 +427,27 @@ def test_equal_findings_are_shown_once(here):
     def check(folder):
         if folder.name == 'seed=3':
             raise ValueError('no metrics')
-        return [Finding('reward-scale', f'rewards up to {folder.name}', 'Values are large', 'Try --normalize-reward')]
+        seen = f'rewards up to {folder.name}'
+        return [Finding('reward-scale', seen, 'Values are large', 'Try --normalize-reward')], ''
 
     page = page_of('seeds', check=check)
     assert page.source.count('<h3>reward-scale</h3>') == 1
     assert 'rewards up to seed=1' in page.text and 'rewards up to seed=2' in page.text
     assert 'seeds/seed=3 cannot be checked: no metrics' in page.text
-    assert 'found nothing' in page_of('seeds', check=lambda folder: []).text
+    assert 'found nothing.' in page_of('seeds', check=lambda folder: ([], '')).text
     assert 'Findings' not in page_of('seeds').text
+
+
+def test_what_was_not_checked_is_said_of_each_run(here):
+    make_seeds(here / 'seeds', 2)
+    page = page_of('seeds', check=lambda folder: ([], f'no policy in {folder.name}'))
+    assert 'found nothing in what was checked.' in page.text
+    for seed in (1, 2):
+        assert f'seeds/seed={seed}: Not checked: no policy in seed={seed}' in page.text
+    code, _, stderr = execute('report', 'seeds', '--no-video')
+    assert (code, stderr) == (0, '')
+    text = Page(here / 'report.html').text
+    assert re.search(r'seeds/seed=1: Not checked: \S', text) and 'doctor found nothing.' not in text
 
 
 def test_the_video_is_that_of_the_best_run(here, monkeypatch):
@@ -552,6 +565,7 @@ def test_five_long_runs_take_less_than_a_megabyte(here):
         (['nothing'], 'there is no directory nothing'),
         (['empty'], 'empty contains no run, expected the --run-dir of a training run'),
         (['a', '--out', 'x.txt'], '--out: got x.txt, expected a path that ends in .html'),
+        (['a', '--out', 'r.htm'], '--out: got r.htm, expected a path that ends in .html'),
         (['a', '--out', 'none/x.html'], '--out: there is no directory'),
         (['a', '--study', 's'], '--study: got s, which requires --storage'),
         (['--out', 'x.html'], 'got no directory, expected directories of runs'),
@@ -690,7 +704,10 @@ def pages(tmp_path_factory):
         save_report(
             ['a-grid-with-a-rather-long-name', 'study'],
             'long.html',
-            check=lambda folder: [Finding('reward-scale', 'x' * 300, 'Values are large', 'Try --normalize-reward')],
+            check=lambda folder: (
+                [Finding('reward-scale', 'x' * 300, 'Values are large', 'Try --normalize-reward')],
+                '',
+            ),
             command='xagents report ' + 'y' * 300,
         )
     return [here / 'report.html', here / 'long.html']

@@ -190,7 +190,7 @@ def check_report(folders: list[str], given: GivenOptions) -> None:
     if 'study' in given and 'storage' not in given:
         raise requires('study', given['study'], '--storage')
     out = given.get('out', declared_options(ReportOptions)['out'].default)
-    if os.path.splitext(out)[1].lower() not in ('.html', '.htm'):
+    if os.path.splitext(out)[1].lower() != '.html':
         raise OptionError('out', f'got {format_value(out)}, expected a path that ends in .html')
     check_parent('out', out)
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xagents.options.commands import PlayOptions, ReportOptions
 from xagents.options.errors import GivenOptions, OptionError, as_input_errors, did_you_mean, format_value
@@ -13,17 +14,26 @@ from xagents.options.runs import RunOptions
 from xagents.reports.report_page import Recording, save_report
 from xagents.reports.trials import StudyTrials
 
+if TYPE_CHECKING:
+    from xagents.doctor.finding import Finding
+
 
 def report(folders: list[str], given: GivenOptions, line: str) -> None:
     """Write a page about runs."""
-    from xagents.doctor.run import check_run
-
     options = ReportOptions.resolve(given)
     with as_input_errors():
         studies = [_read_study(options.storage, options.study)] if options.storage else []
         record = record_best if options.video else None
-        out = save_report(folders, options.out, studies=studies, check=check_run, record=record, command=line)
+        out = save_report(folders, options.out, studies=studies, check=_check_run, record=record, command=line)
     print(f'Report saved to {out}')
+
+
+def _check_run(folder: Path) -> tuple[list[Finding], str]:
+    """Return the findings about a run, and why its policy was not checked; an empty text if it was."""
+    from xagents.doctor.run import findings_of, read_run_data
+
+    run = read_run_data(folder)
+    return findings_of(run), run.sample_problem
 
 
 def _read_study(url: str, name: str | None) -> StudyTrials:

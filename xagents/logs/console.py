@@ -9,13 +9,17 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console as Terminal
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 from rich.table import Column
 
 from xagents.system.values import to_plain_value
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SECONDS_BETWEEN_LINES = 0.5
 SECONDS_WITHOUT_A_LINE = 10.0
@@ -204,6 +208,23 @@ HINTS = {
     'learn': 'smaller networks or fewer updates are faster',
     'rest': 'evaluations, checkpoints, stages; more --n-envs are faster',
 }
+
+
+def phase_seconds(metrics: pd.DataFrame) -> dict[str, float]:
+    """Return the seconds of each measured phase, in the order of `PHASES`, without compilation.
+
+    The first row of each phase with several rows is left out, because its functions are compiled in that iteration.
+    The row is left out of all phases, so that shares of time compare the same iterations.
+
+    Args:
+        metrics: the metrics of a run, one row per iteration, with columns such as `seconds/learn`.
+    """
+    names = [name for name in PHASES if f'seconds/{name}' in metrics]
+    seconds = metrics[[f'seconds/{name}' for name in names]].to_numpy(float)
+    known = np.isfinite(seconds)
+    first = known.argmax(axis=0)[known.sum(axis=0) > 1] if len(seconds) else []
+    kept = np.delete(np.where(known, seconds, 0.0), first, axis=0)
+    return dict(zip(names, kept.sum(axis=0).tolist(), strict=True))
 
 
 def bottleneck(spent: Seconds, total: float, may_overlap: bool = False, explorers: int | None = None) -> str:

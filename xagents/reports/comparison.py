@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ class Improvement(NamedTuple):
         probability: probability that a run of `group` has a higher score than a run of `versus`.
         difference: interquartile mean of `group` minus that of `versus`.
         p_value: p-value of a permutation test that the groups do not differ.
-        least_p_value: the lowest p-value that is possible with these numbers of runs.
+        least_p_value: the p-value if all runs of one group were better
     """
 
     group: str
@@ -168,7 +167,7 @@ class Selection(NamedTuple):
 
 
 def compare(
-    folders: Sequence[str | os.PathLike[str]],
+    folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     labels: Sequence[str] | None = None,
     *,
     score: str = 'final',
@@ -181,7 +180,8 @@ def compare(
     """Compare groups of runs over the environments that all of them have.
 
     Args:
-        folders: groups of seeds, folders with groups of several environments, grids, or single runs.
+        folders: groups of seeds, folders with groups of several environments, grids, or single runs; a path is a list
+            of one.
         labels: one label per folder; the names of the folders by default.
         score: score of a run: 'final' (mean reward at the end), 'best', 'training' (last training episodes) or
             'evaluation' (last evaluation).
@@ -192,10 +192,14 @@ def compare(
         resamples: number of bootstrap resamples and of permutations.
 
     Raises:
-        ValueError: if a folder, a run or a score is missing, or another value is not valid.
+        OptionError: if an option is not valid, as on the command line.
+        ValueError: if a folder, a run or a score is missing.
     """
-    selection = select_runs(folders, labels, score=score, raw=raw, random=random, reference=reference, versus=versus)
-    return compare_selection(selection, resamples)
+    own = {'labels': labels, 'score': score, 'raw': raw, 'random': random, 'reference': reference, 'versus': versus}
+    options = CompareOptions.resolve({**own, 'resamples': resamples})
+    paths = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
+    selection = select_runs(paths, **{name: getattr(options, name) for name in own})
+    return compare_selection(selection, options.resamples)
 
 
 def select_runs(
@@ -209,6 +213,8 @@ def select_runs(
     versus: str | None = None,
 ) -> Selection:
     """Read what `compare` compares; the arguments and errors are those of `compare`."""
+    if not folders:
+        raise ValueError('got no group, expected directories of groups of runs')
     groups, notes = read_score_groups(folders, labels, score)
     if len(groups) < 2:
         raise ValueError(f'got one group, {groups[0].label}, expected at least two')
@@ -291,14 +297,13 @@ def _summarise(
 
 
 def _improvement(group: str, versus: str, x: list[np.ndarray], y: list[np.ndarray], resamples: int) -> Improvement:
-    orders = math.prod(math.comb(len(a) + len(b), len(a)) for a, b in zip(x, y, strict=True))
     return Improvement(
         group,
         versus,
         estimate(aggregates.probability_of_improvement, x, y, resamples=resamples),
         estimate(aggregates.iqm_difference, x, y, resamples=resamples),
         aggregates.permutation_p_value(x, y, resamples),
-        min(2 / orders, 1.0),
+        aggregates.least_p_value(x, y, resamples),
     )
 
 

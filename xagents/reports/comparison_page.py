@@ -83,6 +83,8 @@ def format_interval(interval: Interval) -> str:
 def _why_unknown(one: Improvement) -> str:
     if one.least_p_value > 1 - LEVEL:
         return f'too few runs: even if all runs of one group were better, p would be {one.least_p_value:.2f}'
+    if not math.isfinite(one.difference.low):
+        return 'too few runs: a group has 1 run of an environment, and no confidence interval'
     return 'chance alone can give such a difference'
 
 

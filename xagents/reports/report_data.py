@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from xagents.config.configuration import read_about, train_options
-from xagents.logs.console import PHASES
+from xagents.logs.console import PHASES, phase_seconds
 from xagents.logs.metrics import STEPS, read_metrics
 from xagents.options.errors import one_line
 from xagents.reports.curves import EVALUATED, METRICS
@@ -222,7 +222,12 @@ def _read(folder: Path) -> RunReport:
         return RunReport(summary, (), {}, None, about, problem)
     speeds = _finite(frame, 'steps_per_second')
     return RunReport(
-        summary, _evaluations(frame), _phases(frame), float(np.median(speeds)) if len(speeds) else None, about, problem
+        summary,
+        _evaluations(frame),
+        phase_seconds(frame),
+        float(np.median(speeds)) if len(speeds) else None,
+        about,
+        problem,
     )
 
 
@@ -242,16 +247,6 @@ def _evaluations(frame: pd.DataFrame) -> list[Evaluation]:
     ]
     values = zip(steps, rows[EVALUATED], *columns, strict=True)
     return [Evaluation(int(step), float(mean), float(std), float(length)) for step, mean, std, length in values]
-
-
-def _phases(frame: pd.DataFrame) -> dict[str, float]:
-    """Return the seconds of each phase, without the first row that learns, which compiles."""
-    names = {name: f'seconds/{name}' for name in MEASURED_PHASES if f'seconds/{name}' in frame.columns}
-    if 'learn' in names:
-        learns = np.flatnonzero(np.isfinite(frame['seconds/learn']))
-        if len(learns) > 1:
-            frame = frame.drop(index=frame.index[learns[0]])
-    return {name: float(np.nansum(frame[column].to_numpy(float))) for name, column in names.items()}
 
 
 def best_runs(runs: Sequence[RunReport]) -> list[RunReport]:

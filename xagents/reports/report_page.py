@@ -63,7 +63,7 @@ class Recording(NamedTuple):
 
 
 # functions of higher layers: the checks of a run, and the video of its best policy
-CheckRun = Callable[[Path], Sequence[FindingLike]]
+CheckRun = Callable[[Path], tuple[Sequence[FindingLike], str]]
 RecordRun = Callable[[Path], Recording]
 
 
@@ -127,7 +127,8 @@ def save_report(
         folders: run directories, groups, populations, directories of `xagents tune --out`, or directories above runs.
         out: path of the page.
         studies: studies in addition to those in `folders`.
-        check: function that returns the findings about a run; None leaves them out.
+        check: function that returns the findings about a run, and why a part of it was not checked, or an empty text;
+            None leaves both out.
         record: function that returns the video of the best policy of a run, or raises an exception that says why there
             is none; None leaves videos out.
         command: command line that writes the page, shown at its end.
@@ -247,15 +248,17 @@ def _is_offline(group: ReportGroup) -> bool:
 
 
 def _findings(runs: Sequence[RunReport], check: CheckRun) -> tuple[list[FindingOfRuns], list[str]]:
-    """Return the findings about runs, equal ones together, and lines about runs that cannot be checked."""
+    """Return the findings about runs, equal ones together, and lines about runs that are not or not fully checked."""
     found: dict[tuple[str, str, str], FindingOfRuns] = {}
     problems = []
     for run in runs:
         try:
-            findings = check(run.folder)
+            findings, reason = check(run.folder)
         except (OSError, ValueError) as error:
             problems.append(f'{run.folder} cannot be checked: {one_line(error)}')
             continue
+        if reason:
+            problems.append(f'{run.folder}: Not checked: {reason}')
         for one in findings:
             key = (one.name, one.meaning, one.remedy)
             found.setdefault(key, FindingOfRuns(one, [])).seen.append((run, one.seen))

@@ -152,12 +152,9 @@ def comparison_notes(groups: Sequence[ScoreGroup], envs: Sequence[str]) -> list[
             notes.append(f'{env}: the groups trained for different numbers of steps: {each}')
     for group in groups:
         single = [env for env in envs if len(group.runs[env]) == 1]
-        if len(single) == len(envs):
-            notes.append(f'{group.label} has 1 run per environment, so it has no confidence interval: train more seeds')
-        elif single:
-            notes.append(
-                f'{group.label} has 1 run of {", ".join(single)}: the intervals do not contain its spread between seeds'
-            )
+        if single:
+            place = 'per environment' if len(single) == len(envs) else f'of {", ".join(single)}'
+            notes.append(f'{group.label} has 1 run {place}, so it has no confidence interval: train more seeds')
         for env in envs:
             seeds = Counter(run.seed for run in group.runs[env] if run.seed is not None)
             if repeated := [str(seed) for seed, count in seeds.items() if count > 1]:
