@@ -24,7 +24,7 @@ from xagents.doctor.sample import Sample, random_rewards, take_sample, usual_val
 from xagents.envs.normalisation import RewardNormalizer
 from xagents.factory.players import load_player
 from xagents.factory.presets import find_preset, find_score
-from xagents.logs.console import bottleneck
+from xagents.logs.console import bottleneck, phase_seconds
 from xagents.logs.history import read_history
 from xagents.logs.metrics import STEPS, read_metrics
 from xagents.options.errors import OptionError, one_line
@@ -262,8 +262,7 @@ def findings_of(run: RunData) -> list[Finding]:
 
 def time_lines(run: RunData) -> list[str]:
     """Return lines about the time of each phase, and an option that makes the run faster."""
-    names = [name for name in ('env', 'act', 'replay', 'learn', 'wait') if f'seconds/{name}' in run.metrics]
-    spent = {name: float(run.metric(f'seconds/{name}').sum()) for name in names}
+    spent = phase_seconds(run.metrics)
     total = sum(seconds for name, seconds in spent.items() if 'wait' not in spent or name not in ('env', 'act'))
     return bottleneck(spent, total, explorers=run.options.get('explorers')).splitlines()
 
