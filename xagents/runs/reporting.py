@@ -197,6 +197,8 @@ def console(run: Run, stream: Stream) -> Iterator[Context]:
             phases.add(ctx.logs)
             if ctx.new_best is not None and old_best is None:
                 old_best = ctx.new_best
+            if math.isnan(ctx.best_reward):  # a level of the curriculum has begun, and its best is not that of before
+                old_best = None
             for message in ctx.messages:
                 screen.print_line(message)
             if old_best is not None and not shown and screen.is_due():
@@ -252,12 +254,48 @@ class _PhaseSeconds:
 
 
 def best_line(old: float, new: float, precision: int) -> str:
-    """Return the console line about a new best mean, with as many decimals as tell the means apart, at most 6."""
+    """Return the console line about a new best mean, with as many decimals as tell the means apart, at most 6.
+
+    The line of a first best, with an `old` of NaN, has one mean.
+    """
+    if math.isnan(old):
+        return f'Best reward: {format_number(new, precision)}'
     means = (format_number(old, precision), format_number(new, precision))
     while means[0] == means[1] and precision < 6:
         precision += 1
         means = (format_number(old, precision), format_number(new, precision))
     return f'Best reward updated: {means[0]} -> {means[1]}'
+
+
+class _MonitorRow:
+    """The next row of a monitor. A row follows many short iterations, most of which end no episode."""
+
+    def __init__(self) -> None:
+        self._means: dict[str, list[tuple[float, int]]] = {}
+        self._sums: dict[str, float] = {}
+
+    def add(self, ctx: Context) -> None:
+        """Add the means with counts, and the numbers of refused updates, of one iteration."""
+        for name, count in ctx.counts.items():
+            if name in ctx.logs:  # a custom stage may have removed the metric
+                self._means.setdefault(name, []).append((ctx.logs[name], count))
+        for name, value in ctx.logs.items():
+            if value and name.endswith('stats/refused'):
+                self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def take(self, ctx: Context) -> dict[str, float]:
+        """Return the row after an iteration, and begin the next row."""
+        row = {**ctx.logs, **{name: _weighted_mean(own) for name, own in self._means.items()}, **self._sums}
+        self._means.clear()
+        self._sums.clear()
+        return row
+
+
+def _weighted_mean(values: list[tuple[float, int]]) -> float:
+    """Return the mean of values with counts; one value to the bit."""
+    if len(values) == 1:
+        return values[0][0]
+    return sum(value * count for value, count in values) / sum(count for _, count in values)
 
 
 @for_run
@@ -317,17 +355,18 @@ def _monitor(stream: Stream, place: str | None, make: Callable[[], Any]) -> Iter
         yield from stream
         return
     monitor, last, ctx = make(), -math.inf, None
-    written = -1
+    written, row = -1, _MonitorRow()
     try:
         for ctx in stream:
+            row.add(ctx)
             # a thousand rows a second would make files that no viewer can open
             if 'evaluate/mean' in ctx.logs or time.monotonic() - last >= MONITOR_SECONDS:
-                monitor.write(ctx.steps, ctx.logs)
+                monitor.write(ctx.steps, row.take(ctx))
                 written, last = ctx.steps, time.monotonic()
             yield ctx
     finally:
         try:
             if ctx is not None and ctx.steps != written:
-                monitor.write(ctx.steps, ctx.logs)
+                monitor.write(ctx.steps, row.take(ctx))
         finally:
             monitor.close()
