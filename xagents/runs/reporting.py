@@ -191,29 +191,32 @@ def metrics(run: Run, stream: Stream) -> Iterator[Context]:
 def console(run: Run, stream: Stream) -> Iterator[Context]:
     """Print the status of the run, at most twice a second, and the time of each phase at the end."""
     screen, phases, precision = run.console, _PhaseSeconds(run), run.options.display_precision
-    old_best, shown = None, False
+    old_best, shown, level = None, False, run.progress.context.level
+    row = _MonitorRow()
     try:
         for ctx in stream:
             phases.add(ctx.logs)
+            if screen.as_json:
+                row.add(ctx)
+            if ctx.level != level:  # the best means of two levels of the curriculum do not compare
+                old_best, level = None, ctx.level
             if ctx.new_best is not None and old_best is None:
                 old_best = ctx.new_best
-            if math.isnan(ctx.best_reward):  # a level of the curriculum has begun, and its best is not that of before
-                old_best = None
             for message in ctx.messages:
                 screen.print_line(message)
             if old_best is not None and not shown and screen.is_due():
                 screen.print_event(best_line(old_best, ctx.best_reward, precision))
                 old_best, shown = None, True  # the next line shows the status
             elif (ctx.checked or ctx.note or screen.has_bar or screen.is_overdue) and screen.is_due():
-                screen.status(ctx)
+                screen.status(ctx, row.take(ctx))
                 shown = False
             yield ctx
-            if ctx.stop and old_best is not None:  # before the closing line
+            if ctx.stop and old_best is not None and ctx.level == level:  # before the closing line
                 screen.print_line(best_line(old_best, ctx.best_reward, precision))
                 old_best = None
     finally:
         screen.stop()
-        if old_best is not None:
+        if old_best is not None and run.progress.context.level == level:
             screen.print_line(best_line(old_best, run.progress.context.best_reward, precision))
         run.summary += phases.lines()
 
