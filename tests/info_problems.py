@@ -115,3 +115,30 @@ class Levels(gymnasium.Env):
 
 
 gymnasium.register('Levels-v0', Levels)
+
+
+class Picky(Levels):
+    """Attributes of many kinds: `hard` and `text`, which has a method, accept at most 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.name, self.state, self.flag, self.whole, self.speed = 'picky', np.zeros(3), True, 1, 1.0
+        self.text, self._hard = 'easy', 0
+
+    def set_text(self, value):
+        if value > 1:
+            raise ValueError('text is at most 1\nand more')
+        self.text = str(value)
+
+    @property
+    def hard(self):
+        return self._hard
+
+    @hard.setter
+    def hard(self, value):
+        if value > 1:
+            raise ValueError('hard is at most 1')
+        self._hard = value
+
+
+gymnasium.register('Picky-v0', Picky)

@@ -144,7 +144,7 @@ def test_a_signal_ends_a_process_cleanly(tmp_path):
     command = [sys.executable, '-m', 'xagents', *words]
     with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, encoding='utf-8', **pipes) as process:
         try:
-            said = any(line.startswith('Best reward updated') for line in iter(process.stdout.readline, ''))
+            said = any(line.startswith('Best reward') for line in iter(process.stdout.readline, ''))
             process.send_signal(signal.SIGTERM)
             rest, stderr = process.communicate(timeout=300)
         finally:

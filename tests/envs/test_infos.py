@@ -186,6 +186,10 @@ def test_several_policies_and_a_changed_mapping():
         (lambda: create_envs(COSTLY, 1, env_kwargs={'wrong': 'text'}), f'{COSTLY}: cost in its infos is str'),
         (lambda: create_envs(COSTLY, 1, env_kwargs={'wrong': 'array'}), r'cost in its infos is ndarray of shape \[3\]'),
         (lambda: create_envs(COSTLY, 2, vector='async', env_kwargs={'wrong': 'text'}), 'cost in its infos is str'),
+        (
+            lambda: create_envs(COSTLY, 1, env_kwargs={'wrong': 10**400}),
+            'cost in its infos is an int beyond the range of floats',
+        ),
         (lambda: as_envs(CostlyVector(2, np.zeros((2, 3)))), r'cost in its infos is ndarray of shape \[3\]'),
         (lambda: as_envs(CostlyVector(2, ['a', 'b'])), 'CostlyVector: cost in its infos is str'),
         (lambda: as_envs(CostlyVector(2, {'a': 1})), 'cost in its infos is dict'),
@@ -206,6 +210,25 @@ def test_numbers(value):
 @pytest.mark.parametrize('value', ['1', None, [1, 2], np.zeros(0), {}, {'a': 1}, object(), 1j, [[1], [2, 3]]])
 def test_no_numbers(value):
     assert number_of(value) is None
+
+
+class OddKeys(Costly):
+    """Infos with keys that are not text."""
+
+    def step(self, action):
+        *result, info = super().step(action)
+        return *result, {0: 1.0, ('a', 'b'): 2.0, None: 3.0, **info}
+
+
+@pytest.mark.parametrize(
+    'make', [lambda: as_envs([OddKeys()]), lambda: as_envs(gymnasium.vector.SyncVectorEnv([OddKeys]))]
+)
+def test_keys_that_are_not_text_do_not_count(make):
+    with make() as envs:
+        envs.select_infos(['cost'])
+        found, _ = walk(envs, 3)
+        np.testing.assert_array_equal(found['cost'][:, 0], [1, 2, 3])
+        assert {'cost', 'height'} <= envs.seen_infos
 
 
 def test_a_copy_continues_the_sums():

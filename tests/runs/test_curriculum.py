@@ -10,13 +10,15 @@ import xagents
 from tests.agents.contract import assert_same, everything
 from tests.commands import execute
 from tests.envs.test_infos import CostlyFunctions
-from tests.info_problems import Levels
+from tests.info_problems import Levels, Picky
 from tests.runs.folders import assert_same_run, stopped_in_the_middle
 from xagents.envs.create import as_envs, create_envs
 from xagents.options.errors import OptionError
+from xagents.runs import saving
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla_in_module')
 ENV = 'tests.info_problems:Levels-v0'
+PICKY = 'tests.info_problems:Picky-v0'
 SMALL = {'env': ENV, 'n_envs': 3, 'n_steps': 4, 'net': [8], 'seed': 1, 'quiet': True, 'vector': 'sync'}
 SMALL |= {'reward_buffer_size': 6, 'log_info': ['level']}
 BY_REWARD = {'curriculum': {'level': '0..3'}, 'curriculum_when': 'mean_reward>-1'}
@@ -121,7 +123,7 @@ def test_auto_selects_environments_that_have_the_parameter():
     options = {'n_envs': 8, 'n_steps': 4, 'net': [8], 'quiet': True}
     with contextlib.closing(xagents.make('ppo', 'CartPole-v1', curriculum={'gravity': '8..10'}, **options)) as agent:
         assert agent.envs.functional_vector is None
-        agent.envs.check_params(['gravity'])
+        agent.envs.check_params({'gravity': (8,)})
     with contextlib.closing(xagents.make('ppo', 'Pendulum-v1', curriculum={'g': '8..10'}, **options)) as agent:
         assert agent.envs.functional_vector is not None
 
@@ -161,7 +163,70 @@ def test_an_unknown_parameter_is_one_line_with_the_nearest_name(make):
         with pytest.raises(
             OptionError, match=rf'curriculum: .* has no attribute {name} .*\(did you mean (level|scale)\?'
         ):
-            envs.check_params([name])
+            envs.check_params({name: (1,)})
+
+
+@pytest.mark.parametrize('make', [lambda v: create_envs(PICKY, 1, vector=v), lambda v: as_envs([Picky()])])
+@pytest.mark.parametrize('vector', ['sync', 'async'])
+@pytest.mark.parametrize(
+    ('name', 'message'),
+    [
+        ('step', 'step is a method, expected a number, or a method set_step'),
+        ('name', 'name is str, expected a number'),
+        ('observation_space', 'observation_space is Box of shape \\[2\\], expected a number'),
+        ('state', 'state is ndarray of shape \\[3\\], expected a number'),
+        ('flag', 'flag is bool, expected a number'),
+        ('whole', 'whole is the int 1, got 0.5, expected whole numbers'),
+    ],
+)
+def test_attributes_that_are_no_numbers(make, vector, name, message):
+    with make(vector) as envs, pytest.raises(OptionError, match=f'curriculum: .*: {message}'):
+        envs.check_params({name: (0, 0.5)})
+
+
+@pytest.mark.parametrize('vector', ['sync', 'async'])
+def test_a_value_that_the_environment_does_not_accept(vector):
+    with create_envs(PICKY, 2, vector=vector) as envs:
+        envs.check_params({'speed': (0, 0.5), 'whole': (1, 2.0), 'text': (1, 2), 'hard': (0, 2)})
+        envs.set_params(speed=0.5, whole=2, text=1, hard=1)
+        for name, value in (('hard', 2), ('text', 3)):
+            with pytest.raises(OptionError, match=f'curriculum: {name}={value}: ValueError: {name} is at most 1'):
+                envs.set_params(**{name: value})
+
+
+def test_the_command_line_names_the_level_that_the_environment_does_not_accept(folder):
+    line = 'train ppo --import tests.info_problems --env Picky-v0 --n-steps 8 --net 8 --max-steps 60'
+    code, stdout, stderr = execute(*line.split(), '--curriculum', 'hard=0..3')
+    assert 'Best reward: none' not in stdout
+    assert code == 2 and '--curriculum: hard=2: ValueError: hard is at most 1' in stderr and stderr.count('\n') == 1
+
+
+def test_a_first_best_of_a_level_has_no_best_of_before(folder):
+    line = 'train ppo --import tests.info_problems --env Levels-v0 --n-steps 8 --net 8 --max-steps 160'
+    code, stdout, _ = execute(*line.split(), '--curriculum', 'level=0..3', '--final-episodes', '0')
+    assert code == 0 and '\nBest reward: ' in stdout and 'none ->' not in stdout
+    assert '-> none' not in stdout and '\nBest reward: none' not in stdout
+
+
+class Death(BaseException):
+    pass
+
+
+def died(*_):
+    raise Death
+
+
+def test_a_run_killed_in_its_final_evaluation_plays_the_last_level(tmp_path, monkeypatch):
+    folder = tmp_path / 'run'
+    agent = xagents.make('small', **SMALL, **BY_REWARD)
+    with contextlib.closing(agent), monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(saving, 'final_evaluation', died)
+        agent.fit(max_steps=150, run_dir=str(folder), final_episodes=2)
+    status = folder / 'status.json'
+    status.write_text(status.read_text().replace('failed', 'running'))
+    with contextlib.closing(xagents.resume(folder)) as agent:
+        agent.fit()
+        assert agent.run.summary and all('2 episodes' in line and ' 9' in line for line in agent.run.summary)
 
 
 @pytest.mark.parametrize(

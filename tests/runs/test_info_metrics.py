@@ -13,6 +13,9 @@ from tests.commands import execute
 from tests.envs.test_infos import CostlyFunctions
 from tests.info_problems import CostlyTeam
 from tests.runs.folders import assert_same_run, stopped_in_the_middle
+from xagents.logs.metrics import read_metrics
+from xagents.pipeline.context import Context
+from xagents.runs import reporting
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla_in_module')
 ENV = 'tests.info_problems:Costly-v0'
@@ -68,7 +71,8 @@ def test_one_iteration_ahead():
 
 
 @pytest.mark.parametrize('overlap', [False, True])
-def test_a_resumed_run_continues_the_sums(tmp_path, overlap):
+def test_a_resumed_run_continues_the_sums(tmp_path, monkeypatch, overlap):
+    monkeypatch.setattr(reporting, 'MONITOR_SECONDS', 0)
     whole, killed = tmp_path / 'whole', tmp_path / 'killed'
     with contextlib.closing(xagents.make('small', **SMALL, log_info=NAMES, schedule_steps=96)) as agent:
         options = {'checkpoint_frequency': 48, 'save_seconds': 1.0, 'overlap': overlap}
@@ -79,6 +83,9 @@ def test_a_resumed_run_continues_the_sums(tmp_path, overlap):
         sums = [log['info/cost/episode'] for log in agent.train_iter() if 'info/cost/episode' in log]
         assert {*sums} == {15.0}  # the first of these episodes began before the checkpoint
     assert_same_run(whole, killed)
+    tables = [read_metrics(folder / 'metrics.parquet').filter(like='info/') for folder in (whole, killed)]
+    assert len(tables[0].columns) == 6
+    pd.testing.assert_frame_equal(*tables, check_exact=True)  # one row per iteration
 
 
 @pytest.mark.parametrize('agent_id', [name for name, case in CASES.items() if not case.offline])
@@ -106,6 +113,44 @@ def test_compiled_functions():
         assert agent.envs.functional_vector is not None
     assert logs[0] == {'info/cost': 2.5}
     assert logs[1] == {'info/cost': 8 / 3, 'info/cost/episode': 15.0}
+
+
+def test_rows_have_the_means_since_the_last_row(folder, monkeypatch):
+    """DQN collects a few steps per iteration, and few iterations end an episode."""
+    monkeypatch.setattr(reporting, 'MONITOR_SECONDS', 1e9)  # rows of the first and last iteration, and of evaluations
+    found = []
+
+    def keep(ctx):
+        found.append((ctx.steps, ctx.batch['info/cost'].astype(float), [episode.info for episode in ctx.episodes]))
+
+    options = {**CASES['dqn'].small_options(), 'env': ENV, 'env_kwargs': {}, 'log_info': ['cost']}
+    with contextlib.closing(xagents.make('dqn', **options)) as agent:
+        recipe = agent.recipe().after('collect', keep)
+        agent.fit(max_steps=150, run_dir='run', eval_frequency=50, eval_episodes=1, recipe=recipe)
+        assert agent.context.updates > 10
+    rows, before = read_metrics('run/metrics.parquet').to_dict('records'), 0
+    assert 3 <= len(rows) < len(found) / 5
+    for row in rows:
+        own = [one for one in found if before < one[0] <= row['steps']]
+        before = row['steps']
+        numbers, sums = np.concatenate([one[1].ravel() for one in own]), [i['cost'] for one in own for i in one[2]]
+        assert row['info/cost'] == pytest.approx(np.nanmean(numbers))
+        assert row['info/cost/episode'] == pytest.approx(np.mean(sums)) if sums else np.isnan(row['info/cost/episode'])
+        assert not sums or row['episode_length'] == 5.0
+    assert rows[-1]['info/cost/episode'] == 15.0
+
+
+def test_rows_have_the_refused_updates_since_the_last_row():
+    row = reporting._MonitorRow()
+    for refused, mean, count in ((2.0, 1.0, 1), (0.0, 4.0, 2), (1.0, np.nan, 0)):
+        ctx = Context(logs={'stats/refused': refused, 'loss': refused})
+        if count:
+            ctx.logs['episode_length'], ctx.counts['episode_length'] = mean, count
+        row.add(ctx)
+    assert row.take(ctx) == {'stats/refused': 3.0, 'loss': 1.0, 'episode_length': 3.0}
+    ctx = Context(logs={'stats/refused': 0.0})
+    row.add(ctx)
+    assert row.take(ctx) == {'stats/refused': 0.0}
 
 
 def test_several_policies():
@@ -143,6 +188,10 @@ def test_the_command_line(folder):
     ('flags', 'message'),
     [
         ('--env Costly-v0 --log-info cost cost', '--log-info: got cost twice, expected each name once'),
+        (
+            '--env Costly-v0 --log-info cost cost/episode',
+            '--log-info: got cost with cost/episode, which share the metric info/cost/episode; expected one of the two',
+        ),
         (
             '--env CartPole-v1 --vector compiled --log-info cost',
             '--vector: got compiled, but CartPole-v1 has no infos as functions (see --log-info); expected',

@@ -473,38 +473,44 @@ class Envs(Copyable):
         Raises:
             TypeError: for a parameter of functions that does not exist.
             ValueError: for a value of such a parameter that is no number.
-            OptionError: for another environment without the parameter.
+            OptionError: for another environment without the parameter, or one that does not accept the value.
         """
         vector = self._base_vector
         if self.functional_vector is not None:
             self.functional_vector.set_params(**params)
             return
-        self.check_params(params)
+        if tuple(params) != self._checked_params:
+            self.check_params({name: () for name in params})
         if isinstance(vector, WorkerVectorEnv):
-            vector.call('set_env_params', params)
+            problems = [*vector.call('set_env_params', params)]
         else:
-            for env in self._param_owners:
-                set_params(env, params)
+            problems = [set_params(env, params) for env in self._param_owners]
+        if any(problems):
+            raise OptionError('curriculum', next(filter(None, problems)))
 
-    def check_params(self, names: Iterable[str]) -> None:
+    def check_params(self, params: Mapping[str, Sequence[float]]) -> None:
         """Check that the environments have parameters that `set_params` can change.
 
+        Args:
+            params: the values of all levels, by name.
+
         Raises:
-            OptionError: for a missing parameter, with the nearest name.
+            OptionError: for a missing parameter, with the nearest name; for an attribute that is no number, and for
+                fractions of an int.
         """
-        names, vector = tuple(names), self._base_vector
-        if names == self._checked_params:
+        names, vector = tuple(params), self._base_vector
+        if not names:
             return
         if self.functional_vector is not None:
             known = [*self.functional_vector.functional.default_params]
-            check_params(self.id, [name for name in names if name not in known], known)
+            check_params(self.id, {name: '' for name in names if name not in known}, known)
         elif isinstance(vector, WorkerVectorEnv):
-            check_params(self.id, *vector.call('find_env_params', names)[0])
+            check_params(self.id, *vector.call('find_env_params', params)[0])
         elif isinstance(vector, AsyncVectorEnv):
             got = f'got ready-made worker processes of {self.id}, whose parameters cannot be checked'
             raise OptionError('curriculum', f"{got}; expected make or create_envs with vector='async'")
         else:
-            check_params(self.id, *find_params(self._param_owners[0], names))
+            check_params(self.id, *find_params(self._param_owners[0], params))
         self._checked_params = names
 
     @property

@@ -193,13 +193,13 @@ class ParallelEnvAdapter(gymnasium.Env):
             passed = self.info_reader.read_agents(own)
         return self._observation(), float(self._rewards.sum()), over and not cut, cut, passed
 
-    def set_env_params(self, params: Mapping[str, Any]) -> None:
-        """Set parameters of the environment; see `xagents.envs.values.parameters`."""
-        set_params(self, params)
+    def set_env_params(self, params: Mapping[str, Any]) -> str:
+        """Set parameters of the environment and return a problem; see `xagents.envs.values.parameters`."""
+        return set_params(self, params)
 
-    def find_env_params(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return the names that are no parameters of the environment, and the names of all its parameters."""
-        return find_params(self, names)
+    def find_env_params(self, params: Mapping[str, Sequence[float]]) -> tuple[dict[str, str], list[str]]:
+        """Return why names are no parameters of the environment, and the names of all its parameters."""
+        return find_params(self, params)
 
     def _ended(self) -> np.ndarray:
         """Return whether each agent ended in the last step or is absent, bool [M]."""

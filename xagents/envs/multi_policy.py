@@ -129,9 +129,9 @@ class MultiPolicyEnvs(Copyable):
         """Change parameters of the environments; see `Envs.set_params`."""
         self._first_part().set_params(**params)
 
-    def check_params(self, names: Iterable[str]) -> None:
+    def check_params(self, params: Mapping[str, Sequence[float]]) -> None:
         """Check that the environments have parameters; see `Envs.check_params`."""
-        self._first_part().check_params(names)
+        self._first_part().check_params(params)
 
     @property
     def infos(self) -> InfoSums:

@@ -250,7 +250,7 @@ class EpisodeReport(gymnasium.Wrapper):
         """Step the environment; the info contains the report of an episode that ended, and the selected numbers."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._length += 1
-        passed: dict[str, Any] = {} if self.info_reader is None else self.info_reader.read(info)
+        passed: dict[str, Any] = {} if self.info_reader is None else self.info_reader.read(info or {})
         if not (terminated or truncated):
             return observation, reward, False, False, passed
         if self._life is not None and self._life.life_lost:
@@ -260,13 +260,13 @@ class EpisodeReport(gymnasium.Wrapper):
             self._life.life_lost = False
         return observation, reward, bool(terminated), bool(truncated), passed | self._report(self._raw.total, info)
 
-    def set_env_params(self, params: Mapping[str, Any]) -> None:
-        """Set parameters of the environment; see `xagents.envs.values.parameters`."""
-        set_params(self, params)
+    def set_env_params(self, params: Mapping[str, Any]) -> str:
+        """Set parameters of the environment and return a problem; see `xagents.envs.values.parameters`."""
+        return set_params(self, params)
 
-    def find_env_params(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return the names that are no parameters of the environment, and the names of all its parameters."""
-        return find_params(self, names)
+    def find_env_params(self, params: Mapping[str, Sequence[float]]) -> tuple[dict[str, str], list[str]]:
+        """Return why names are no parameters of the environment, and the names of all its parameters."""
+        return find_params(self, params)
 
     def _report(self, total: float, info: dict[str, Any]) -> dict[str, Any]:
         opponent = info.get(OPPONENT, np.nan) if info else np.nan

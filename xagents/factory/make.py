@@ -34,6 +34,7 @@ from xagents.logs.monitors import check_monitor
 from xagents.networks.cfg import dense_network, parse_network
 from xagents.networks.description import fit_small_images, joined_inputs, with_actor_part, with_memory
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
+from xagents.options.curriculum import curriculum_of
 from xagents.options.declaration import declared_options, resolve_aliases, to_flags
 from xagents.options.environment import EnvironmentOptions, NetworkOptions, no_environment
 from xagents.options.errors import OptionError, format_value
@@ -175,7 +176,8 @@ class AgentPlan:
             envs = self._ready_made_envs(env)
         try:
             if settings.run.dataset is None:  # before networks are built
-                envs.check_params(settings.run.curriculum or ())
+                plan = curriculum_of(settings.run)
+                envs.check_params({} if plan is None else plan.values)
             if entry is TEAM_ENTRY:
                 agent = self._team(settings, envs, members)
             else:

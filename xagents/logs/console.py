@@ -81,15 +81,20 @@ class Console:
             self._last = time.monotonic()
             self._line(line)
 
-    def status(self, ctx: Any) -> None:
-        """Show the progress of the run after an iteration, unless the last line is less than half a second old."""
+    def status(self, ctx: Any, logs: Mapping[str, float]) -> None:
+        """Show the progress of the run after an iteration, unless the last line is less than half a second old.
+
+        Args:
+            ctx: the context of the iteration.
+            logs: the metrics of the JSON log.
+        """
         if self.quiet or not self.is_due():
             return
         self._last = time.monotonic()
         done, eta = self._progress_of(ctx)
         if self.as_json:
             more = {'seconds': ctx.seconds, 'eta': eta, **({'note': ctx.note} if ctx.note else {})}
-            self._object('status', ctx.logs | more)
+            self._object('status', {**logs, **more})
         elif self.has_bar:
             width = self._terminal.width - BAR_WIDTH
             self._move_bar(status_line(ctx, self.precision, width, eta), done)

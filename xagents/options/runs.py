@@ -177,6 +177,12 @@ def is_elsewhere(options: ClusterOptions, name: str = 'cluster') -> bool:
     return options.cluster not in (None, HERE)
 
 
+def _colliding_info(options: RunControlOptions) -> str:
+    """Return a name of `log_info` whose sum over episodes has the metric of another name; empty without one."""
+    names = options.log_info or ()
+    return next((name for name in names if f'{name}/episode' in names), '')
+
+
 @dataclasses.dataclass
 class SelfPlayOptions(Options):
     """Options of the opponents in games."""
@@ -231,6 +237,14 @@ class RunOptions(SelfPlayOptions, LoggingOptions, DatasetOptions, ExplorerOption
             'log_info',
             lambda o: len({*(o.log_info or ())}) < len(o.log_info or ()),
             lambda o: f'got {next(n for n in o.log_info if o.log_info.count(n) > 1)} twice, expected each name once',
+        ),
+        Rule(
+            'log_info',
+            _colliding_info,
+            lambda o: (
+                f'got {(n := _colliding_info(o))} with {n}/episode, which share the metric info/{n}/episode; '
+                'expected one of the two'
+            ),
         ),
         *(needs(name, '--self-play', lambda o: o.self_play) for name in ('snapshot_frequency', 'pool', 'latest')),
         Rule('max_lag', lambda o: o.max_lag and o.overlap, 'got {o.max_lag} with --overlap, expected one of the two'),

@@ -81,6 +81,8 @@ class Context:
         note: text in the status line, instead of the mean reward.
         messages: lines for the console.
         logs: metrics for the user's loop and the monitors, floats by name.
+        counts: number of values whose mean is in `logs`, by the name of the metric. A row of a monitor contains the
+            mean of all these values since its last row; most other metrics of a row are those of one iteration.
         stop: reason why the run ends after this iteration; empty if it continues.
         kept_names: names of further fields that the next iteration inherits (see `keep`).
     """
@@ -113,6 +115,7 @@ class Context:
     note: str = ''
     messages: list[str] = dataclasses.field(default_factory=list)
     logs: dict[str, float] = dataclasses.field(default_factory=dict)
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
     stop: str = ''
     kept_names: frozenset[str] = dataclasses.field(default=frozenset(), metadata={'kept': True}, repr=False)
 

@@ -25,9 +25,9 @@ def log_infos(run: Run, ctx: Context, names: Iterable[str]) -> None:
         numbers = numbers[~np.isnan(numbers)]
         sums = [episode.info[name] for episode in ctx.episodes if episode.info and name in episode.info]
         if numbers.size:
-            ctx.logs[metric] = float(numbers.mean())
+            ctx.logs[metric], ctx.counts[metric] = float(numbers.mean()), numbers.size
         if sums:
-            ctx.logs[f'{metric}/episode'] = float(np.mean(sums))
+            ctx.logs[f'{metric}/episode'], ctx.counts[f'{metric}/episode'] = float(np.mean(sums)), len(sums)
         if numbers.size or sums:
             run.missing_infos.discard(name)
     if ctx.episodes and run.missing_infos:

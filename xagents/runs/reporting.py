@@ -191,10 +191,15 @@ def metrics(run: Run, stream: Stream) -> Iterator[Context]:
 def console(run: Run, stream: Stream) -> Iterator[Context]:
     """Print the status of the run, at most twice a second, and the time of each phase at the end."""
     screen, phases, precision = run.console, _PhaseSeconds(run), run.options.display_precision
-    old_best, shown = None, False
+    old_best, shown, level = None, False, run.progress.context.level
+    row = _MonitorRow()
     try:
         for ctx in stream:
             phases.add(ctx.logs)
+            if screen.as_json:
+                row.add(ctx)
+            if ctx.level != level:  # the best means of two levels of the curriculum do not compare
+                old_best, level = None, ctx.level
             if ctx.new_best is not None and old_best is None:
                 old_best = ctx.new_best
             for message in ctx.messages:
@@ -203,15 +208,15 @@ def console(run: Run, stream: Stream) -> Iterator[Context]:
                 screen.print_event(best_line(old_best, ctx.best_reward, precision))
                 old_best, shown = None, True  # the next line shows the status
             elif (ctx.checked or ctx.note or screen.has_bar or screen.is_overdue) and screen.is_due():
-                screen.status(ctx)
+                screen.status(ctx, row.take(ctx))
                 shown = False
             yield ctx
-            if ctx.stop and old_best is not None:  # before the closing line
+            if ctx.stop and old_best is not None and ctx.level == level:  # before the closing line
                 screen.print_line(best_line(old_best, ctx.best_reward, precision))
                 old_best = None
     finally:
         screen.stop()
-        if old_best is not None:
+        if old_best is not None and run.progress.context.level == level:
             screen.print_line(best_line(old_best, run.progress.context.best_reward, precision))
         run.summary += phases.lines()
 
@@ -252,12 +257,48 @@ class _PhaseSeconds:
 
 
 def best_line(old: float, new: float, precision: int) -> str:
-    """Return the console line about a new best mean, with as many decimals as tell the means apart, at most 6."""
+    """Return the console line about a new best mean, with as many decimals as tell the means apart, at most 6.
+
+    The line of a first best, with an `old` of NaN, has one mean.
+    """
+    if math.isnan(old):
+        return f'Best reward: {format_number(new, precision)}'
     means = (format_number(old, precision), format_number(new, precision))
     while means[0] == means[1] and precision < 6:
         precision += 1
         means = (format_number(old, precision), format_number(new, precision))
     return f'Best reward updated: {means[0]} -> {means[1]}'
+
+
+class _MonitorRow:
+    """The next row of a monitor. A row follows many short iterations, most of which end no episode."""
+
+    def __init__(self) -> None:
+        self._means: dict[str, list[tuple[float, int]]] = {}
+        self._sums: dict[str, float] = {}
+
+    def add(self, ctx: Context) -> None:
+        """Add the means with counts, and the numbers of refused updates, of one iteration."""
+        for name, count in ctx.counts.items():
+            if name in ctx.logs:  # a custom stage may have removed the metric
+                self._means.setdefault(name, []).append((ctx.logs[name], count))
+        for name, value in ctx.logs.items():
+            if value and name.endswith('stats/refused'):
+                self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def take(self, ctx: Context) -> dict[str, float]:
+        """Return the row after an iteration, and begin the next row."""
+        row = {**ctx.logs, **{name: _weighted_mean(own) for name, own in self._means.items()}, **self._sums}
+        self._means.clear()
+        self._sums.clear()
+        return row
+
+
+def _weighted_mean(values: list[tuple[float, int]]) -> float:
+    """Return the mean of values with counts; one value to the bit."""
+    if len(values) == 1:
+        return values[0][0]
+    return sum(value * count for value, count in values) / sum(count for _, count in values)
 
 
 @for_run
@@ -317,17 +358,18 @@ def _monitor(stream: Stream, place: str | None, make: Callable[[], Any]) -> Iter
         yield from stream
         return
     monitor, last, ctx = make(), -math.inf, None
-    written = -1
+    written, row = -1, _MonitorRow()
     try:
         for ctx in stream:
+            row.add(ctx)
             # a thousand rows a second would make files that no viewer can open
             if 'evaluate/mean' in ctx.logs or time.monotonic() - last >= MONITOR_SECONDS:
-                monitor.write(ctx.steps, ctx.logs)
+                monitor.write(ctx.steps, row.take(ctx))
                 written, last = ctx.steps, time.monotonic()
             yield ctx
     finally:
         try:
             if ctx is not None and ctx.steps != written:
-                monitor.write(ctx.steps, ctx.logs)
+                monitor.write(ctx.steps, row.take(ctx))
         finally:
             monitor.close()

@@ -144,8 +144,9 @@ def episodes(run: Run, ctx: Context) -> None:
     ctx.games += len(ended)
     if ended:
         run.episode_length = ctx.logs['episode_length'] = sum(episode.length for episode in ended) / len(ended)
+        ctx.counts['episode_length'] = len(ended)
         if successes := [episode.success for episode in ended if episode.success is not None]:
-            ctx.logs['success_rate'] = sum(successes) / len(successes)
+            ctx.logs['success_rate'], ctx.counts['success_rate'] = sum(successes) / len(successes), len(successes)
         ctx.logs |= playing.mean_rewards_per_agent(run.agent.envs.agents, ended)
     if run.options.log_info:
         log_infos(run, ctx, run.options.log_info)

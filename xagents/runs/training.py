@@ -101,7 +101,7 @@ def _check(run: Run) -> None:
     check_datasets(run)
     if options.dataset is None:
         agent.envs.select_infos(options.log_info or ())
-        agent.envs.check_params(options.curriculum or ())
+        agent.envs.check_params(run.curriculum.values if run.curriculum is not None else {})
     check_video(run)
     check_explorers(agent, options)
     check_async_evaluation(agent, options)
@@ -155,7 +155,8 @@ def _iterate(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None
     run.stop_reason = why_stop(run, progress.context)
     if run.stop_reason:  # a finished run collects nothing and opens no files
         if run.run_directory is not None and run.resumed_at is not None and not run.run_directory.is_finished():
-            with _open_run_directory(run), async_evaluation(run):  # the run was killed before its final evaluation
+            level = _evaluation_level(run, progress.context.level)
+            with _open_run_directory(run), async_evaluation(run), level:  # it was killed before its final evaluation
                 if run.stop_reason in saving.BUDGET_ENDS:
                     saving.final_evaluation(run, saving.checkpoint_writers(run))
         reporting.end(run, begun=run.resumed_at is None)

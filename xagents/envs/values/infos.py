@@ -44,7 +44,7 @@ class InfoReader:
             return np.nan
         number = number_of(value)
         if number is None:
-            self._wrong = f'{name} in its infos is {describe(value)}'
+            self._wrong = f'{name} in its infos is {_describe_wrong(value)}'
             return np.nan
         return number
 
@@ -53,7 +53,8 @@ class InfoReader:
         for info in infos:
             if new := info.keys() - self._keys:
                 self._keys |= new
-                self.seen |= {name for name in new if number_of(info[name]) is not None}
+                texts = (name for name in new if isinstance(name, str))
+                self.seen |= {name for name in texts if number_of(info[name]) is not None}
                 result[SEEN] = '\n'.join(sorted(self.seen))
         if self._wrong:
             result[WRONG] = self._wrong
@@ -114,7 +115,8 @@ class InfoSums:
             rows = {name: self._column(info, name) for name in self.names}
             if new := info.keys() - self._keys:
                 self._keys |= new
-                public = (name for name in new if not name.startswith(('_', 'xagents_')))
+                texts = (name for name in new if isinstance(name, str))
+                public = (name for name in texts if not name.startswith(('_', 'xagents_')))
                 self.seen |= {name for name in public if np.asarray(info[name]).dtype.kind in 'biuf'}
         for name, own in rows.items():
             self.add(name, np.where(valid, own, np.nan))
@@ -158,7 +160,7 @@ class InfoSums:
             if value is not None and (mask is None or mask[i]):
                 number = number_of(value)
                 if number is None:
-                    wrong = f'{name} in its infos is {describe(value)}'
+                    wrong = f'{name} in its infos is {_describe_wrong(value)}'
                     raise OptionError('log_info', f'{self._env_id}: {wrong}, expected a number')
                 column[i] = number
         return column
@@ -167,12 +169,19 @@ class InfoSums:
 def number_of(value: Any) -> float | None:
     """Return a number, a bool or an array of one element as a float; None for any other value."""
     if type(value) in (float, int, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return None
     try:
         array = np.asarray(value)
     except Exception:  # an info may contain any object
         return None
     return float(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in 'biuf' else None
+
+
+def _describe_wrong(value: Any) -> str:
+    return 'an int beyond the range of floats' if type(value) is int else describe(value)
 
 
 def missing_message(name: str, env_id: str, seen: Iterable[str]) -> str:

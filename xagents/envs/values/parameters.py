@@ -2,66 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from xagents.options.errors import OptionError, did_you_mean
+from xagents.options.errors import OptionError, did_you_mean, one_line
+from xagents.system.values import describe
 
 MISSING: Any = object()
 
 
-def set_params(env: Any, params: Mapping[str, Any]) -> None:
+def set_params(env: Any, params: Mapping[str, Any]) -> str:
     """Set parameters of an environment whose present values differ.
 
     Args:
         env: an environment of Gymnasium or PettingZoo, with its wrappers.
         params: values by name. The method `set_NAME` sets a parameter if it exists, otherwise the attribute NAME.
 
-    Raises:
-        OptionError: for an attribute that cannot be set.
+    Returns:
+        The problem of a value that the environment does not accept; empty without one. Worker processes return it,
+        because their errors lose their type.
     """
     for name, value in params.items():
         present = _get(env, name)
         if present is not MISSING and np.array_equal(present, value):
             continue
-        innermost = _chain(env)[-1]
-        if name in _functional_params(innermost):
-            innermost.set_params(**{name: value})
-        elif callable(method := _get(env, f'set_{name}')):
-            method(value)
-        else:
-            owner = next(one for one in _chain(env) if _has(one, name))
-            try:
-                setattr(owner, name, value)
-            except AttributeError as error:
-                raise OptionError('curriculum', f'{name} of {type(owner).__name__} cannot be set') from error
+        try:
+            _set(env, name, value)
+        except Exception as error:  # the code of an environment
+            return f'{name}={value}: {type(error).__name__}: {one_line(error)}'
+    return ''
 
 
-def find_params(env: Any, names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the names that are no parameters of an environment, and the names of all its parameters."""
+def _set(env: Any, name: str, value: Any) -> None:
+    innermost = _chain(env)[-1]
+    if name in _functional_params(innermost):
+        innermost.set_params(**{name: value})
+    elif callable(method := _get(env, f'set_{name}')):
+        method(value)
+    else:
+        setattr(next(one for one in _chain(env) if _has(one, name)), name, value)
+
+
+def find_params(env: Any, params: Mapping[str, Sequence[float]]) -> tuple[dict[str, str], list[str]]:
+    """Return why names are no parameters of an environment, and the names of all its parameters.
+
+    Args:
+        env: an environment of Gymnasium or PettingZoo, with its wrappers.
+        params: the values that are to be set, by name.
+
+    Returns:
+        A description of the attribute by name, empty for a missing one; and the names of all parameters.
+    """
     innermost = _chain(env)[-1]
     own = _functional_params(innermost)
-    missing = [
-        name
-        for name in names
-        if name not in own and _get(env, name) is MISSING and not callable(_get(env, f'set_{name}'))
-    ]
-    numbers = [n for n, value in _attributes(innermost).items() if n[0] != '_' and isinstance(value, int | float)]
+    wrong = {}
+    for name, values in params.items():
+        if name in own or callable(_get(env, f'set_{name}')):
+            continue
+        present = _get(env, name)
+        if present is MISSING:
+            wrong[name] = ''
+        elif not _is_number(present):
+            wrong[name] = f'{name} is {"a method" if callable(present) else describe(present)}, expected a number'
+        elif isinstance(present, int | np.integer) and (fractions := [x for x in values if x != int(x)]):
+            wrong[name] = f'{name} is the int {present}, got {fractions[0]:g}, expected whole numbers'
+    numbers = [n for n, value in _attributes(innermost).items() if n[0] != '_' and _is_number(value)]
     methods = [name.removeprefix('set_') for name in dir(type(innermost)) if name.startswith('set_')]
-    return missing, [*own, *numbers, *(name for name in methods if name not in ('wrapper_attr', 'params', 'attr'))]
+    return wrong, [*own, *numbers, *(name for name in methods if name not in ('wrapper_attr', 'params', 'attr'))]
 
 
-def check_params(env_id: str, missing: Iterable[str], known: Iterable[str]) -> None:
-    """Raise OptionError if a parameter is missing, with the nearest name.
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def check_params(env_id: str, wrong: Mapping[str, str], known: Iterable[str]) -> None:
+    """Raise OptionError if a name is no parameter; for a missing one, with the nearest name.
 
     Args:
         env_id: the name of the environment.
-        missing: the names that are no parameters.
+        wrong: descriptions of attributes that are no parameters, by name; empty for a missing one.
         known: the names of all parameters.
     """
-    for name in missing:
+    for name, what in wrong.items():
+        if what:
+            raise OptionError('curriculum', f'{env_id}: {what}, or a method set_{name}')
         names = list(dict.fromkeys(known))
         expected = f'expected one of {", ".join(names[:20])}' if names else 'expected an environment that has one'
         problem = f'{env_id} has no attribute {name} and no method set_{name}'
