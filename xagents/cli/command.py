@@ -92,11 +92,13 @@ class Command:
     def short_sections(self, agent_id: str | None = None) -> dict[str, dict[str, Option]]:
         """Return the sections without the options that matter only to training, which a saved agent has already."""
         sections = self.sections(agent_id)
-        if self.trains or not self.takes_agent:
+        if self.trains:
             return sections
-        names = {*(title for title, group in self.groups if group is not NetworkOptions), 'Session'}
-        short = {title: section for title, section in sections.items() if title in names}
-        short['Session'] = {'seed': sections['Every agent']['seed'], **short['Session']}
+        short = sections
+        if self.takes_agent:
+            names = {*(title for title, group in self.groups if group is not NetworkOptions), 'Session'}
+            short = {title: section for title, section in sections.items() if title in names}
+            short['Session'] = {'seed': sections['Every agent']['seed'], **short['Session']}
         # how `tune` searches an option does not matter here
         return {t: {n: dataclasses.replace(o, tune=None) for n, o in section.items()} for t, section in short.items()}
 
