@@ -99,6 +99,7 @@ OF_GROUPS = [
     ),
     (RunOptions, {'monitor': 'trackio'}, 'monitor: got trackio, which requires --monitor-session'),
     (RunOptions, {'dataset': 'd', 'log_info': ['a']}, 'log_info: got a with --dataset, which replaces collecting'),
+    (RunOptions, {'log_info': ['a', 'a/episode']}, 'log_info: got a with a/episode, which share the metric info/a'),
     (RunOptions, {'log_info': ['a', 'b', 'a']}, 'log_info: got a twice, expected each name once'),
     (RunOptions, {'dataset': 'd', 'curriculum': {'g': '1..2'}}, 'curriculum: got '),
     (RunOptions, {'curriculum_when': 'mean_reward>1'}, 'curriculum_when: got mean_reward>1, which requires --curric'),
