@@ -7,6 +7,7 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.browser import ARGUMENTS, CHROMIUM
 from xagents.system.startup import silence_tensorflow
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -109,3 +110,14 @@ def shared_programs(monkeypatch):
     with contextlib.ExitStack() as agents:
         monkeypatch.setattr(AgentPlan, 'build', shared)
         yield
+
+
+@pytest.fixture(scope='module')
+def browser():
+    """A browser without a window, for tests of pages."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()

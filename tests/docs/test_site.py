@@ -7,7 +7,7 @@ import pytest
 
 import xagents
 from docs.site import build, pages
-from tests.browser import ARGUMENTS, CHROMIUM, needs_browser
+from tests.browser import needs_browser
 
 
 @pytest.fixture(scope='module')
@@ -131,16 +131,6 @@ def test_links_lead_inside_the_site(source, text, wanted):
 
 
 # in a browser
-
-
-@pytest.fixture(scope='module')
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

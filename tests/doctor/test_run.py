@@ -12,7 +12,8 @@ from gymnasium import spaces
 from tests.commands import execute
 from xagents.config.configuration import train_options
 from xagents.doctor.page import run_page
-from xagents.doctor.run import RunData, findings_of, read_run_data
+from xagents.doctor.run import findings_of
+from xagents.doctor.run_data import RunData, read_run_data
 from xagents.doctor.sample import Sample
 
 STEPS, ROWS, EPISODES = 100_000, 200, 400

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.browser import ARGUMENTS, CHROMIUM, needs_browser
+from tests.browser import needs_browser
 from tests.commands import execute
 from xagents.cli.report import record_best
 from xagents.doctor.finding import Finding
@@ -661,16 +661,6 @@ CONTRASTS = """() => {
 TEXT_SIZES = """() => [...document.querySelectorAll('svg.chart text')].filter(text => text.getClientRects().length)
     .map(text => parseFloat(getComputedStyle(text).fontSize) * text.ownerSVGElement.getBoundingClientRect().width
         / text.ownerSVGElement.viewBox.baseVal.width)"""
-
-
-@pytest.fixture(scope='module')
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import GivenOptions, OptionError, as_input_errors, one_line
 
 if TYPE_CHECKING:
-    from xagents.doctor.run import RunData
+    from xagents.doctor.run_data import RunData
 
 
 def plot(paths: list[str], given: GivenOptions, line: str) -> None:
@@ -99,7 +99,7 @@ def doctor(words: list[str], given: GivenOptions, line: str) -> str:
 def _doctor_runs(folders: list[str], as_json: bool) -> str:
     """Return the pages of all runs in some folders."""
     from xagents.doctor.page import runs_pages
-    from xagents.doctor.run import read_run_data
+    from xagents.doctor.run_data import read_run_data
     from xagents.reports.search import find_runs
 
     with as_input_errors():

@@ -30,7 +30,8 @@ def report(folders: list[str], given: GivenOptions, line: str) -> None:
 
 def _check_run(folder: Path) -> tuple[list[Finding], str]:
     """Return the findings about a run, and why its policy was not checked; an empty text if it was."""
-    from xagents.doctor.run import findings_of, read_run_data
+    from xagents.doctor.run import findings_of
+    from xagents.doctor.run_data import read_run_data
 
     run = read_run_data(folder)
     return findings_of(run), run.sample_problem

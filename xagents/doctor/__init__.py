@@ -1,4 +1,4 @@
 """Checks of environments and of runs, which name the likely cause if an agent does not learn.
 
-`environment` checks an environment before training, `run` checks a run directory. Both return findings.
+`environment` checks an environment before training; `run` checks what `run_data` reads from a run directory.
 """

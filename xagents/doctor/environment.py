@@ -20,8 +20,8 @@ from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.statistics import Statistics
 from xagents.doctor.finding import Finding
 from xagents.doctor.random_policy import RandomPolicy
-from xagents.doctor.run import MAX_RETURN, MIN_RETURN, observation_scale
 from xagents.doctor.sample import usual_value
+from xagents.doctor.scales import MAX_RETURN, MIN_RETURN, large_returns, observation_scale, small_returns
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder, describe_space
@@ -339,12 +339,10 @@ def _reward_findings(
         yield Finding('sparse-reward', seen, 'Random actions rarely find a reward: learning begins late', remedy)
     if (largest > MAX_RETURN / 100 and not clipped) or total > 10 * MAX_RETURN:
         seen = f'rewards are up to {largest:.4g}, returns up to {total:.4g}'
-        meaning = 'The loss of the critic is the square of such numbers, and outweighs everything else'
-        yield Finding('reward-scale', seen, meaning, 'Add --normalize-reward, or a small --reward-scale')
+        yield large_returns(seen)
     elif 0 < total < MIN_RETURN:
         seen = f'rewards are at most {largest:.2g}, returns at most {total:.2g}'
-        meaning = 'Errors of the critic at the start are larger than all returns'
-        yield Finding('reward-scale', seen, meaning, 'Add --normalize-reward, or a large --reward-scale')
+        yield small_returns(seen)
 
 
 def _end_findings(envs: Envs, played: Played, lengths: np.ndarray) -> Iterator[Finding]:

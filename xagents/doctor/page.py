@@ -11,7 +11,8 @@ import numpy as np
 
 from xagents.doctor.environment import EnvReport
 from xagents.doctor.finding import Finding
-from xagents.doctor.run import RunData, findings_of, time_lines
+from xagents.doctor.run import findings_of, time_lines
+from xagents.doctor.run_data import RunData
 from xagents.system.pages import MAX_WIDTH, column_widths, console_width, make_table, render_page
 from xagents.system.values import to_plain_value
 
