@@ -31,14 +31,14 @@ class ReplayPPO(PPO):
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail."""
-        return Recipe([('remember', self.remember), ('replay', self.replay), ('learn', learn)])
+        return Recipe([('remember', self.store_rollout), ('replay', self.draw_rollout), ('learn', learn)])
 
-    def remember(self, ctx: Context) -> None:
+    def store_rollout(self, ctx: Context) -> None:
         """Store the collected rollout."""
         if not ctx.idle:
             self.buffer.add(ctx.batch)
 
-    def replay(self, ctx: Context) -> None:
+    def draw_rollout(self, ctx: Context) -> None:
         """Replace the batch by a stored rollout."""
         if not ctx.idle:
             ctx.batch = self.buffer.sample(self.rng('replay'))
