@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import jobs, tables
-from benchmarks.jobs import Job, read
+from benchmarks.jobs import Job, find_peer, read
 from benchmarks.learning.cases import CASES, LearningCase, find_cases
 from benchmarks.processes import THREADS, Failed, Process, last_line, module
 from benchmarks.venvs import CACHE
@@ -23,24 +23,38 @@ from xagents.factory.presets import SCORES
 from xagents.processes.parent_exit import FOLLOW_PARENT_VARIABLE
 
 EPISODES = 100
-HEADING = ['', 'environment', 'steps', 'each seed', 'median', 'asked', 'goal', 'reached', 'minutes a seed']
+HEADING = [
+    *('', 'environment', 'steps', 'each seed', 'median', 'sampled', 'peer here', 'asked', 'goal', 'reached'),
+    'minutes a seed',
+]
+PEER = 'Stable-Baselines3'
 
 
 @dataclass(frozen=True)
 class Training:
-    """One seed of a case. It trains in a run directory that is kept; a training that was stopped resumes there."""
+    """One seed of a case. It trains in a run directory that is kept; a training that was stopped resumes there.
+
+    With `peer`, Stable-Baselines3 trains with the same settings. It has no run directory and starts anew.
+    """
 
     case: LearningCase
     seed: int
     runs: Path
     episodes: int = EPISODES
+    peer: bool = False
+
+    @property
+    def label(self) -> str:
+        """What is trained, for the console."""
+        return f'{self.case.name}, seed {self.seed}' + (f', {PEER}' if self.peer else '')
 
     @property
     def folder(self) -> Path:
         """Its run directory. The name depends on the settings, so that other settings start a new run."""
         settings = json.dumps(settings_of(self.case), sort_keys=True)
         digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
-        return (self.runs / f'{self.case.name}-{digest}-{self.seed}').absolute()
+        name = '-'.join([self.case.name, digest, *(['peer'] if self.peer else []), str(self.seed)])
+        return (self.runs / name).absolute()
 
     def start(self, python: str = sys.executable) -> Process:
         """Start the process. It saves and ends when this process ends, even if that is killed."""
@@ -48,7 +62,7 @@ class Training:
         job |= {'seed': self.seed, 'episodes': self.episodes, 'folder': str(self.folder)}
         self.runs.mkdir(parents=True, exist_ok=True)
         variables = {**dict.fromkeys(THREADS, '1'), FOLLOW_PARENT_VARIABLE: '1'}
-        command = module('workers.learning_worker', job, python)
+        command = module(f'workers.{"peer" if self.peer else "learning"}_worker', job, python)
         return Process.start(command, self.runs, self.folder.name, follows=True, **variables)
 
     def run(self, python: str = sys.executable) -> dict[str, Any]:
@@ -64,7 +78,7 @@ class Training:
 
     def job(self, python: str = sys.executable) -> Job:
         """Return the job for the runner."""
-        return Job(f'{self.case.name}, seed {self.seed}', functools.partial(self.run, python), self)
+        return Job(self.label, functools.partial(self.run, python), self)
 
 
 def settings_of(case: LearningCase) -> dict[str, Any]:
@@ -72,17 +86,22 @@ def settings_of(case: LearningCase) -> dict[str, Any]:
     return json.loads(json.dumps({'env': case.env, 'steps': case.steps, 'options': case.options}))
 
 
-def runs_of(case: LearningCase, results: dict[str, Any]) -> dict[str, Any]:
-    """Return the kept results of a case by seed; none if they are of other settings."""
-    kept = results.get(case.name, {})
+def runs_of(case: LearningCase, results: dict[str, Any], peer: bool = False) -> dict[str, Any]:
+    """Return the kept results of a case, or of its peer, by seed; none if they are of other settings."""
+    kept = results.get(key_of(case, peer), {})
     return kept['runs'] if kept.get('settings') == settings_of(case) else {}
 
 
-def keep(path: Path, case: LearningCase, seed: int, result: dict[str, Any] | None) -> None:
+def key_of(case: LearningCase, peer: bool) -> str:
+    """Return the key of kept results."""
+    return f'{case.name} peer' if peer else case.name
+
+
+def keep(path: Path, case: LearningCase, seed: int, result: dict[str, Any] | None, peer: bool = False) -> None:
     """Add one result to the file; None removes a result."""
-    runs = {**runs_of(case, read(path)), str(seed): result}
+    runs = {**runs_of(case, read(path), peer), str(seed): result}
     runs = {number: run for number, run in runs.items() if run is not None}
-    jobs.keep(path, {'settings': settings_of(case), 'runs': runs}, case.name)
+    jobs.keep(path, {'settings': settings_of(case), 'runs': runs}, key_of(case, peer))
 
 
 def write_scores(path: Path, results: dict[str, Any]) -> None:
@@ -97,10 +116,17 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
         if case.digest and runs:
             kept = score(case, [runs[seed] for seed in sorted(runs, key=int)])
         if case.digest and kept.get('digest') == case.digest:
+            if peers := runs_of(case, results, peer=True):
+                kept['peer'] = median_of(peers, 'mean', 2)
             scores.setdefault(case.agent, {})[case.key] = kept
     text = yaml.safe_dump(scores, sort_keys=False, default_flow_style=None, width=120)
     header = '# Written by benchmarks/learning/run.py from its kept results. Do not edit.\n'
     tables.write_atomically(path, header + text)
+
+
+def median_of(runs: dict[str, Any], name: str, digits: int) -> float:
+    """Return the median of a number over the seeds."""
+    return round(statistics.median(run[name] for run in runs.values()), digits)
 
 
 def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -125,14 +151,15 @@ def render(results: dict[str, Any], before: str = '') -> str:
         if not runs:
             if (settings := without_seed(case.command(1))) in rows_before:
                 cells, command = rows_before[settings]
-                rows.append(cells)
+                at = HEADING.index('peer here')
+                rows.append([*cells[:at], peer_cell(case, results) or cells[at], *cells[at + 1 :]])
                 commands.append(command)
             continue
-        rows.append(row(case, runs))
+        rows.append(row(case, runs, peer_cell(case, results)))
         seeds = sorted(map(int, runs))
         others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
         commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: `{case.command(seeds[0])}`{others}')
-        for run in runs.values():
+        for run in [*runs.values(), *runs_of(case, results, peer=True).values()]:
             machines.append(f'- {run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time')
             versions.append(f'- {tables.versions(run["versions"])}')
     if not commands:
@@ -157,7 +184,16 @@ def without_seed(line: str) -> str:
     return line[line.index('xagents train ') :].partition(' --seed ')[0]
 
 
-def row(case: LearningCase, runs: dict[str, Any]) -> list[str]:
+def peer_cell(case: LearningCase, results: dict[str, Any]) -> str:
+    """Return the scores of the peer, empty if there are none."""
+    runs = runs_of(case, results, peer=True)
+    if not runs:
+        return ''
+    means = tables.each(runs[seed]['mean'] for seed in sorted(runs, key=int))
+    return f'{means} ({tables.number(median_of(runs, "sampled", 1), 1)})'
+
+
+def row(case: LearningCase, runs: dict[str, Any], peer: str) -> list[str]:
     """Return the cells of one case."""
     means = [runs[seed]['mean'] for seed in sorted(runs, key=int)]
     median = statistics.median(means)
@@ -168,6 +204,8 @@ def row(case: LearningCase, runs: dict[str, Any]) -> list[str]:
         tables.number(case.steps),
         tables.each(means),
         tables.number(median, 1),
+        tables.number(median_of(runs, 'sampled', 1), 1) if all('sampled' in run for run in runs.values()) else '',
+        peer,
         '' if case.asked is None else f'{case.asked:g}',
         '' if case.goal is None else f'{case.goal:g}' + (f' ({case.scored_on})' if case.scored_on else ''),
         ', '.join(f'{name} {"yes" if median >= mark else "no"}' for name, mark in marks.items() if mark is not None),
@@ -187,10 +225,14 @@ def make_parser() -> argparse.ArgumentParser:
         '--again', action='store_true', help='first remove kept results and run directories of these cases'
     )
     parser.add_argument('--list', action='store_true', help='only print the commands of the cases')
-    parser.add_argument('--python', default=sys.executable, help='Python that trains (this one)')
+    parser.add_argument(
+        '--peer', action='store_true', help=f'train {PEER} with the same settings instead, for the column "peer here"'
+    )
+    parser.add_argument('--python', type=Path, help='Python that trains (this one; with --peer, one with the peer)')
     parser.add_argument(
         '--runs', type=Path, default=CACHE / 'learning', metavar='DIR', help='folder of run directories'
     )
+    parser.add_argument('--cache', type=Path, default=CACHE, help='folder of the virtual environment of the peer')
     parser.add_argument('--scores', type=Path, default=SCORES, help='YAML file of the scores of the presets')
     return parser
 
@@ -228,7 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix='learning-', ignore_cleanup_errors=True) as temporary:
         trainings = [
-            Training(shorten(case), seed, Path(temporary), 5) if options.quick else Training(case, seed, options.runs)
+            Training(shorten(case), seed, Path(temporary), 5, options.peer)
+            if options.quick
+            else Training(case, seed, options.runs, peer=options.peer)
             for case in cases
             for seed in (options.seeds or case.seeds)[: 1 if options.quick else None]
         ]
@@ -238,16 +282,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def train(trainings: list[Training], options: argparse.Namespace) -> int:
     """Train what has no kept result; return 1 if a run fails."""
     for training in trainings if options.again and not options.quick else ():
-        keep(options.results, training.case, training.seed, None)
+        keep(options.results, training.case, training.seed, None, options.peer)
         shutil.rmtree(training.folder, ignore_errors=True)
     kept = {} if options.quick else read(options.results)
-    waiting = [one.job(options.python) for one in trainings if str(one.seed) not in runs_of(one.case, kept)]
+    python = str(find_peer('sb3', options)) if options.peer else str(options.python or sys.executable)
+    waiting = [one.job(python) for one in trainings if str(one.seed) not in runs_of(one.case, kept, options.peer)]
 
     def keep_run(job: Job, result: dict[str, Any], machine: dict[str, str]) -> None:
         if not options.quick:
             about = {'jobs': options.jobs, 'episodes': job.about.episodes}
             about['versions'] = {'xagents': __version__, **result['versions']}
-            keep(options.results, job.about.case, job.about.seed, {**result, **tables.short(machine), **about})
+            kept = {**result, **tables.short(machine), **about}
+            keep(options.results, job.about.case, job.about.seed, kept, options.peer)
             write_page(options)
 
     def shown(result: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import yaml
 
 from benchmarks.learning import run as learning
 from benchmarks.learning.cases import CASES, LearningCase
+from benchmarks.workers import peer_worker
 from tests.benchmarks.common import trial_options
 from xagents.factory import presets
 from xagents.registry.agents import agents
@@ -54,3 +55,36 @@ def test_scores_are_written_from_kept_results_of_the_same_settings(tmp_path):
     assert written(results) == {'dqn': {'LunarLander-v3': expected}}
     results[case.name]['settings']['options']['lr'] = 1.0
     assert written({})['dqn']['LunarLander-v3'] == expected and not written(results, 'others.yaml')
+
+
+def test_the_peer_has_its_own_results_a_column_and_a_score(tmp_path):
+    case, path = BY_NAME['dqn-lunarlander'], tmp_path / 'learning.json'
+    for seed, mean in (('1', 10.0), ('3', 30.0), ('2', 80.0)):
+        learning.keep(path, case, seed, {**RUN, 'mean': mean, 'sampled': mean - 5}, peer=True)
+    learning.keep(path, case, 1, {**RUN, 'mean': 200.0, 'sampled': 190.0})
+    results = json.loads(path.read_text())
+    assert learning.runs_of(case, results).keys() == {'1'}
+    cells = dict(
+        zip(
+            learning.HEADING,
+            learning.row(case, learning.runs_of(case, results), learning.peer_cell(case, results)),
+            strict=True,
+        )
+    )
+    assert cells['peer here'] == '10.0, 80.0, 30.0 (25.0)' and cells['sampled'] == '190.0'
+    learning.write_scores(tmp_path / 'scores.yaml', results)
+    entry = yaml.safe_load((tmp_path / 'scores.yaml').read_text())['dqn']['LunarLander-v3']
+    assert (entry['median'], entry['peer']) == (200.0, 30.0)
+    # a row that another machine measured gets the column, too
+    section = learning.render(results)
+    rendered = learning.render({key: kept for key, kept in results.items() if key.endswith('peer')}, section)
+    assert '| 200.0 | 190.0 | 10.0, 80.0, 30.0 (25.0) |' in rendered
+    names = {learning.Training(case, 1, tmp_path, peer=peer).folder.name for peer in (False, True)}
+    assert len(names) == 2
+
+
+def test_the_peer_refuses_options_without_a_counterpart():
+    without = {case.name for case in CASES if peer_worker.differences(case.agent, case.options)}
+    offline = {case.name for case in CASES if case.agent in ('bc', 'iql', 'td3-bc')}
+    assert without >= offline and {'ppo-ant', 'a2c-hopper', 'trpo-ant', 'dqn-lunarlander-quantile'}.isdisjoint(without)
+    assert peer_worker.differences('ppo', {'n_steps': 1, 'memory': 64}) == ['memory']

@@ -221,6 +221,9 @@ def test_a_score_is_shown_with_seeds_and_date_until_the_settings_change(scores):
     assert row(presets_page('ppo', 72), 'CartPole-v1').split() == [
         'CartPole-v1', '*', '100k', '500.0', '480.3', '(3)', '2026-01-02'
     ]  # fmt: skip
+    assert 'here: 471.3' not in presets_page('ppo', 72)
+    scores(preset, peer=471.28)
+    assert 'Stable-Baselines3 here: 471.3' in presets_page('ppo', 72)
     for other in (
         dataclasses.replace(preset, max_steps=1),
         dataclasses.replace(preset, options={**preset.options, 'lr': 0.5}),

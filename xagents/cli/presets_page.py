@@ -20,12 +20,14 @@ MIN_SOURCE_WIDTH = 28
 # mark after an environment with a pretrained policy
 PRETRAINED_MARK = '*'
 DEFAULT_SOURCE = 'rl-baselines3-zoo'
+PEER = 'Stable-Baselines3'
 LEGEND = (
     f'Settings are those of {DEFAULT_SOURCE} if no source is given. '
     'Published: the mean reward of one trained agent in the source. Seen: the median of the mean rewards of several '
     'seeds (their number), acting greedily with the last weights; not run: no training of all steps was measured. '
-    'When: the date of these runs. xagents train <agent> --env <environment> --tuned uses the settings; its other '
-    f'flags override them. {PRETRAINED_MARK} xagents play <agent> --pretrained <environment> plays a trained policy.'
+    f'When: the date of these runs. {PEER} here: its median with the same settings and versions of environments. '
+    'xagents train <agent> --env <environment> --tuned uses the settings; its other flags override them. '
+    f'{PRETRAINED_MARK} xagents play <agent> --pretrained <environment> plays a trained policy.'
 )
 
 
@@ -52,9 +54,11 @@ def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
 
 
 def preset_source(preset: Preset) -> str:
-    """Return the source of the settings, the changes, and the environment of the published score if it differs."""
+    """Return the source of the settings, the changes, the environment of the published score, and the peer's score."""
+    score = find_score(preset)
     scored_on = f'published for {preset.scored_on}' if preset.scored_on else ''
-    return ', '.join(filter(None, [preset.source_name, preset.changed, scored_on]))
+    peer = '' if score is None or score.peer is None else f'{PEER} here: {score.peer:.1f}'
+    return ', '.join(filter(None, [preset.source_name, preset.changed, scored_on, peer]))
 
 
 def format_steps(steps: int) -> str:

@@ -91,6 +91,7 @@ class Score:
         date: the date of the last run.
         version: the version of this package.
         digest: the digest of the settings, see `Preset.digest`.
+        peer: the median of Stable-Baselines3 or sb3-contrib with the same settings and versions of environments.
     """
 
     median: float
@@ -99,6 +100,7 @@ class Score:
     date: str
     version: str
     digest: str
+    peer: float | None = None
 
 
 def list_presets(agent_id: str) -> list[Preset]:

@@ -1,0 +1,184 @@
+"""Train Stable-Baselines3 or sb3-contrib with the settings of a case of the learning benchmark, and evaluate it.
+
+The environments, their normalisation and the evaluation are those of rl-baselines3-zoo.
+"""
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.workers.measure import report
+
+PACKAGES = ('stable-baselines3', 'sb3-contrib', 'torch', 'gymnasium', 'mujoco', 'numpy')
+EVALUATION_SEED = 0
+EVALUATION_ENVS = 10
+
+ON_POLICY = {
+    **{'n_steps': 'n_steps', 'gamma': 'gamma', 'lam': 'gae_lambda', 'normalize_advantage': 'normalize_advantage'},
+    **{'sde': 'use_sde', 'sde_sample_frequency': 'sde_sample_freq'},
+}
+LOSS = {'entropy_coef': 'ent_coef', 'value_loss_coef': 'vf_coef', 'grad_norm': 'max_grad_norm'}
+OFF_POLICY = {
+    **{'buffer_max_size': 'buffer_size', 'buffer_initial_size': 'learning_starts', 'buffer_batch_size': 'batch_size'},
+    **{'train_frequency': 'train_freq', 'gradient_steps': 'gradient_steps', 'gamma': 'gamma'},
+}
+DQN = {
+    **{'target_sync_steps': 'target_update_interval', 'grad_norm': 'max_grad_norm'},
+    **{'epsilon_start': 'exploration_initial_eps', 'epsilon_end': 'exploration_final_eps'},
+}
+TD3 = {'policy_delay': 'policy_delay', 'policy_noise_coef': 'target_policy_noise', 'noise_clip': 'target_noise_clip'}
+SAC = {'tau': 'tau', 'entropy_coef': 'ent_coef', 'sde': 'use_sde', 'sde_sample_frequency': 'sde_sample_freq'}
+TRPO = {
+    **{'minibatch_size': 'batch_size', 'critic_iterations': 'n_critic_updates', 'cg_iterations': 'cg_max_steps'},
+    **{'cg_damping': 'cg_damping', 'actor_iterations': 'line_search_max_iter', 'max_kl': 'target_kl'},
+    'fvp_n_steps': 'sub_sampling_factor',
+}
+# arguments of the model by our option
+NAMES = {
+    'a2c': {**ON_POLICY, **LOSS},
+    'ppo': {**ON_POLICY, **LOSS, 'ppo_epochs': 'n_epochs', 'minibatch_size': 'batch_size'},
+    'trpo': {**ON_POLICY, **TRPO},
+    'dqn': {**OFF_POLICY, **DQN},
+    'ddpg': {**OFF_POLICY, 'tau': 'tau'},
+    'td3': {**OFF_POLICY, **TD3, 'tau': 'tau'},
+    'sac': {**OFF_POLICY, **SAC},
+    'tqc': {**OFF_POLICY, **SAC, 'dropped_quantiles': 'top_quantiles_to_drop_per_net'},
+    'crossq': {**OFF_POLICY, 'policy_delay': 'policy_delay'},
+}
+# options that the functions below translate, or that are Stable-Baselines3's own way
+OTHERS = {
+    *('n_envs', 'normalize_obs', 'normalize_reward', 'lr', 'lr_schedule', 'clip_norm', 'clip_schedule', 'optimizer'),
+    *('opt_epsilon', 'net', 'activation', 'initializer', 'log_std_init', 'epsilon_decay_steps', 'step_noise_coef'),
+    *('noise', 'huber', 'distribution', 'n_quantiles', 'beta1', 'normalize_layers'),
+}
+CONTRIBUTED = ('TRPO', 'TQC', 'CrossQ', 'QRDQN')
+
+
+def differences(agent: str, options: dict[str, Any]) -> list[str]:
+    """Return the options that Stable-Baselines3 does not have."""
+    names = NAMES.get(agent)
+    return sorted(options) if names is None else sorted(options.keys() - names.keys() - OTHERS)
+
+
+def class_name(agent: str, options: dict[str, Any]) -> str:
+    """Return the name of the model's class."""
+    if agent == 'dqn' and options.get('distribution') == 'quantile':
+        return 'QRDQN'
+    return 'CrossQ' if agent == 'crossq' else agent.upper()
+
+
+def course(value: float, shape: str | None) -> float | Callable[[float], float]:
+    """Return a constant, or a line down to 0; a schedule there gets the share of steps that is left."""
+    return (lambda left: value * left) if shape == 'linear' else value
+
+
+def policy_arguments(agent: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords of the policy."""
+    import torch
+
+    units = options['net']
+    separate = agent in ('a2c', 'ppo', 'trpo')
+    policy: dict[str, Any] = {'net_arch': {'pi': units, 'vf': units} if separate else units}
+    policy['activation_fn'] = {'relu': torch.nn.ReLU, 'tanh': torch.nn.Tanh}[options['activation']]
+    if separate:
+        policy['ortho_init'] = options.get('initializer', 'orthogonal') == 'orthogonal'
+    if 'log_std_init' in options:
+        policy['log_std_init'] = options['log_std_init']
+    if 'n_quantiles' in options:
+        policy['n_quantiles'] = options['n_quantiles']
+    if agent != 'a2c':
+        policy['optimizer_kwargs'] = {'eps': options['opt_epsilon']}
+    if agent == 'crossq':
+        policy['optimizer_kwargs']['betas'] = (options['beta1'], 0.999)
+    return policy
+
+
+def model_arguments(agent: str, options: dict[str, Any], steps: int, env: Any) -> dict[str, Any]:
+    """Return the keywords of the model."""
+    found = {there: options[here] for here, there in NAMES[agent].items() if here in options}
+    found['learning_rate'] = course(options['lr'], options.get('lr_schedule'))
+    if agent == 'a2c':
+        # our ε is below the root, torch's is beside it
+        found['rms_prop_eps'] = options['opt_epsilon'] ** 0.5
+    if agent == 'ppo':
+        found['clip_range'] = course(options['clip_norm'], options.get('clip_schedule'))
+    if 'epsilon_decay_steps' in options:
+        found['exploration_fraction'] = options['epsilon_decay_steps'] / steps
+    if 'train_freq' in found:
+        # it counts vector steps
+        found['train_freq'] = max(found['train_freq'] // env.num_envs, 1)
+    if 'step_noise_coef' in options:
+        found['action_noise'] = action_noise(options, env)
+    return found
+
+
+def action_noise(options: dict[str, Any], env: Any) -> Any:
+    """Return the noise that is added to actions."""
+    import numpy as np
+    from stable_baselines3.common import noise
+
+    kind = (
+        noise.OrnsteinUhlenbeckActionNoise if options.get('noise') == 'ornstein-uhlenbeck' else noise.NormalActionNoise
+    )
+    zeros = np.zeros(env.action_space.shape, np.float32)
+    return kind(zeros, zeros + options['step_noise_coef'])
+
+
+def make_envs(job: dict[str, Any], n_envs: int, seed: int) -> Any:
+    """Return environments in this process, normalised as the settings say."""
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    options = job['options']
+    envs: Any = make_vec_env(job['env'], n_envs=n_envs, seed=seed)
+    if options.get('normalize_obs') or options.get('normalize_reward'):
+        which = {f'norm_{name}': bool(options.get(f'normalize_{name}')) for name in ('obs', 'reward')}
+        envs = VecNormalize(envs, gamma=options['gamma'], **which)
+    return envs
+
+
+def make_model(job: dict[str, Any]) -> Any:
+    """Return the model."""
+    import torch
+
+    torch.set_num_threads(1)
+    agent, options = job['agent'], job['options']
+    if unknown := differences(agent, options):
+        raise SystemExit(f'Stable-Baselines3 has no counterpart of {agent} with {", ".join(unknown)}')
+    name = class_name(agent, options)
+    package = importlib.import_module('sb3_contrib' if name in CONTRIBUTED else 'stable_baselines3')
+    envs = make_envs(job, options.get('n_envs', 1), job['seed'])
+    keywords = model_arguments(agent, options, job['steps'], envs)
+    policy = policy_arguments(agent, options)
+    return getattr(package, name)('MlpPolicy', envs, policy_kwargs=policy, seed=job['seed'], device='cpu', **keywords)
+
+
+def evaluate(model: Any, job: dict[str, Any], deterministic: bool) -> float:
+    """Return the mean reward of episodes, with the statistics of the training."""
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    envs = make_envs(job, EVALUATION_ENVS, EVALUATION_SEED)
+    if isinstance(envs, VecNormalize):
+        envs.training, envs.norm_reward = False, False
+        if envs.norm_obs:
+            envs.obs_rms = model.get_vec_normalize_env().obs_rms
+    return float(evaluate_policy(model, envs, job['episodes'], deterministic=deterministic)[0])
+
+
+def main() -> None:
+    """Run the job: agent, env, steps, seed, episodes and options as JSON in the first argument."""
+    job = json.loads(sys.argv[1])
+    model = make_model(job)
+    start = time.perf_counter()
+    model.learn(job['steps'])
+    result = {'seconds': time.perf_counter() - start, 'steps': model.num_timesteps}
+    means = {'mean': evaluate(model, job, True), 'sampled': evaluate(model, job, False)}
+    report({**result, **means}, PACKAGES)
+
+
+if __name__ == '__main__':
+    main()
