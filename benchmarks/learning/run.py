@@ -15,12 +15,13 @@ from typing import Any
 
 from benchmarks import jobs, tables
 from benchmarks.jobs import Job, find_peer, read
-from benchmarks.learning.cases import CASES, LearningCase, find_cases
+from benchmarks.learning.cases import CASES, EXPLAINED, LearningCase, find_cases
 from benchmarks.processes import THREADS, Failed, Process, last_line, module
 from benchmarks.venvs import CACHE
 from xagents import __version__
 from xagents.factory.presets import SCORES
 from xagents.processes.parent_exit import FOLLOW_PARENT_VARIABLE
+from xagents.reports.reference_scores import known_bounds
 
 EPISODES = 100
 HEADING = [
@@ -28,6 +29,7 @@ HEADING = [
     'minutes a seed',
 ]
 PEER = 'Stable-Baselines3'
+GAPS = 'Medians below the published score by more than a tenth of its distance from random actions:'
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def render(results: dict[str, Any], before: str = '') -> str:
     A row of `before`, the section of the page, stays if no result is kept and its command still has the settings of
     the case: it may come from another machine.
     """
-    rows, commands, machines, versions = [], [], [], []
+    rows, commands, machines, versions, gaps = [], [], [], [], []
     rows_before, about_before = read_section(before)
     for case in CASES:
         runs = runs_of(case, results)
@@ -154,8 +156,10 @@ def render(results: dict[str, Any], before: str = '') -> str:
                 at = HEADING.index('peer here')
                 rows.append([*cells[:at], peer_cell(case, results) or cells[at], *cells[at + 1 :]])
                 commands.append(command)
+                gaps += gap(case, rows[-1])
             continue
         rows.append(row(case, runs, peer_cell(case, results)))
+        gaps += gap(case, rows[-1])
         seeds = sorted(map(int, runs))
         others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
         commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: `{case.command(seeds[0])}`{others}')
@@ -165,9 +169,23 @@ def render(results: dict[str, Any], before: str = '') -> str:
     if not commands:
         return jobs.EMPTY
     made = 'Made by `python -m benchmarks.learning.run`, which trains what these commands train:'
+    machines_and_versions = dict.fromkeys([*machines, *versions, *about_before])
     return tables.markdown(
-        HEADING, rows, made, '', *commands, '', *dict.fromkeys([*machines, *versions, *about_before])
+        HEADING, rows, *gaps and [GAPS, '', *gaps, ''], made, '', *commands, '', *machines_and_versions
     )
+
+
+def gap(case: LearningCase, cells: list[str]) -> list[str]:
+    """Return a line if the median is below the goal by more than a tenth of what separates the goal from random."""
+    bounds, named = known_bounds(case.env), dict(zip(HEADING, cells, strict=True))
+    if case.goal is None or bounds is None:
+        return []
+    median = float(named['median'].replace(' ', ''))
+    if median >= case.goal - 0.1 * (case.goal - bounds.random):
+        return []
+    peer = f'; peer here {named["peer here"]}' if named['peer here'] else ''
+    reason = EXPLAINED.get(case.name, 'Not explained yet.')
+    return [f'* {case.agent.upper()}, {named["environment"]}: {named["median"]} of {case.goal:g}{peer}. {reason}']
 
 
 def read_section(section: str) -> tuple[dict[str, tuple[list[str], str]], list[str]]:

@@ -98,11 +98,17 @@ def policy_arguments(agent: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def model_arguments(agent: str, options: dict[str, Any], steps: int, env: Any) -> dict[str, Any]:
     """Return the keywords of the model."""
+    import numpy as np
+
     found = {there: options[here] for here, there in NAMES[agent].items() if here in options}
     found['learning_rate'] = course(options['lr'], options.get('lr_schedule'))
     if agent == 'a2c':
         # our ε is below the root, torch's is beside it
         found['rms_prop_eps'] = options['opt_epsilon'] ** 0.5
+    if agent == 'trpo':
+        # its divergence is the mean over the elements of an action, ours is the sum: both numbers are per element there
+        elements = int(np.prod(env.action_space.shape))
+        found |= {name: found[name] / elements for name in ('target_kl', 'cg_damping')}
     if agent == 'ppo':
         found['clip_range'] = course(options['clip_norm'], options.get('clip_schedule'))
     if 'epsilon_decay_steps' in options:

@@ -5,11 +5,12 @@ import json
 import yaml
 
 from benchmarks.learning import run as learning
-from benchmarks.learning.cases import CASES, LearningCase
+from benchmarks.learning.cases import CASES, EXPLAINED, LearningCase
 from benchmarks.workers import peer_worker
 from tests.benchmarks.common import trial_options
 from xagents.factory import presets
 from xagents.registry.agents import agents
+from xagents.reports.reference_scores import known_bounds
 
 BY_NAME = {case.name: case for case in CASES}
 RUN = {
@@ -88,3 +89,18 @@ def test_the_peer_refuses_options_without_a_counterpart():
     offline = {case.name for case in CASES if case.agent in ('bc', 'iql', 'td3-bc')}
     assert without >= offline and {'ppo-ant', 'a2c-hopper', 'trpo-ant', 'dqn-lunarlander-quantile'}.isdisjoint(without)
     assert peer_worker.differences('ppo', {'n_steps': 1, 'memory': 64}) == ['memory']
+
+
+def test_scores_far_below_the_published_ones_are_listed_with_a_reason():
+    case = BY_NAME['a2c-lunarlander']
+    goal, random = case.goal, known_bounds(case.env).random
+    limit = goal - 0.1 * (goal - random)
+
+    def listed(mean):
+        runs = {'1': {**RUN, 'mean': mean, 'sampled': mean}}
+        return learning.gap(case, learning.row(case, runs, '12.0 (13.0)'))
+
+    assert not listed(limit + 0.1) and not learning.gap(BY_NAME['pqn-lunarlander'], [''] * len(learning.HEADING))
+    (line,) = listed(limit - 0.1)
+    assert 'peer here 12.0 (13.0)' in line and f'{goal:g}' in line and line.startswith('* A2C, LunarLander-v3')
+    assert EXPLAINED.keys() <= BY_NAME.keys() and all(reason.endswith('.') for reason in EXPLAINED.values())
