@@ -1,0 +1,35 @@
+"""A wrapper that hides elements of an observation, such as velocities, so that an agent needs memory.
+
+    xagents train ppo --env LunarLander-v3 --wrapper examples.partial_observations:SelectElements elements=[0,1,4,6,7]
+        --memory 64 --sequence-length 16 --tuned --seed 1 --run-dir runs/lander
+    xagents play --run-dir runs/lander --checkpoint last --video-dir video
+
+These commands run in a clone of the repository. The agent lands without the velocities, the elements 2, 3 and 5.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class SelectElements(gymnasium.ObservationWrapper):
+    """Return only some elements of an observation vector.
+
+    Args:
+        env: the environment, with a Box of one axis.
+        elements: the indices of the elements that the agent sees.
+    """
+
+    def __init__(self, env: gymnasium.Env, elements: Sequence[int]):
+        super().__init__(env)
+        self.elements, whole = list(elements), env.observation_space
+        assert isinstance(whole, spaces.Box)
+        low, high = (bound[self.elements] for bound in (whole.low, whole.high))
+        self.observation_space = spaces.Box(low, high, dtype=whole.dtype.type)
+
+    def observation(self, observation: Any) -> np.ndarray:
+        """Return the selected elements, float [len(elements)]."""
+        return observation[self.elements]
