@@ -25,6 +25,7 @@ from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN
 from xagents.config.configuration import read_config
 from xagents.evaluation.playing import DEFAULT_N_ENVS
 from xagents.factory import players
+from xagents.factory.defaults import add_suggested_options
 from xagents.factory.presets import find_preset
 from xagents.factory.pretrained import FOLDER, read_pretrained
 from xagents.options.declaration import declared_options, to_flags
@@ -106,23 +107,24 @@ def played(player: players.PolicyPlayer, episodes: int) -> Results:
 
 
 def command_of(agent_id: str, options: Mapping[str, Any]) -> str:
-    """Return the shortest command that repeats a training: with the preset and what differs, or without the preset."""
-    known, options = find_agent(agent_id).options_in(), {n: v for n, v in options.items() if n not in PROCESS}
+    """Return the shortest command that repeats a training: the preset with what differs, or without the preset."""
+    entry, options = find_agent(agent_id), {n: v for n, v in options.items() if n not in PROCESS}
     if options.get('schedule_steps') == options.get('max_steps'):
         options.pop('schedule_steps', None)
-    defaults = {name: known[name].default for name in options}
-    commands = [command(agent_id, changed_options(options, defaults))]
+    defaults = {name: one.default for name, one in entry.options_in().items()}
+    commands = [command(agent_id, _changed(options, defaults))]
     with contextlib.suppress(OptionError):
         preset = find_preset(agent_id, options['env'])
-        defaults |= {**preset.options, 'max_steps': preset.max_steps}
-        others = changed_options({**dict.fromkeys(defaults), **options}, defaults)
-        if None not in others.values():  # no flag sets an option of a preset to None
+        tuned = {**preset.options, 'max_steps': preset.max_steps}
+        others = {n: v for n, v in _changed(options, defaults | tuned).items() if v is not None}
+        # a given option also removes options of the preset
+        repeated = {'max_steps': preset.max_steps, **add_suggested_options(entry, others, preset.options)[0]}
+        if _changed(repeated, defaults) == _changed(options, defaults):
             commands.append(f'{command(agent_id, others)} --tuned')
     return min(commands, key=len)
 
 
-def changed_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with other values than their defaults."""
+def _changed(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value != defaults[name]}
 
 

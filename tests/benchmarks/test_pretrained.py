@@ -80,7 +80,10 @@ def test_the_best_run_is_written_with_its_score(runs, tmp_path, monkeypatch, cap
     ('changed', 'words'),
     [
         ({}, '--seed 1 --tuned'),
-        ({'net': [64, 64], 'max_steps': 9}, '--seed 1 --net 64 64 --max-steps 9 --tuned'),
+        ({'max_steps': 9}, '--seed 1 --max-steps 9 --tuned'),
+        # the activation of a preset belongs to its widths
+        ({'net': [64, 64], 'activation': None}, '--seed 1 --net 64 64 --tuned'),
+        ({'activation': None}, None),
         ({'schedule_steps': 20_000}, '--seed 1 --tuned'),
         ({'buffer_max_size': 10_000}, '--seed 1 --buffer-max-size 10000 --tuned'),
         ({'env_kwargs': {'g': 9.0, 'name': 'x'}}, '--seed 1 --env-kwargs g=9.0 name=x --tuned'),
