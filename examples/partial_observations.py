@@ -1,10 +1,11 @@
-"""A wrapper that hides elements of an observation, such as velocities, so that an agent needs memory.
+r"""A wrapper that hides elements of an observation, such as velocities, so that an agent needs memory.
 
-    xagents train ppo --env LunarLander-v3 --wrapper examples.partial_observations:SelectElements elements=[0,1,4,6,7]
-        --memory 64 --sequence-length 16 --tuned --seed 1 --run-dir runs/lander
-    xagents play --run-dir runs/lander --checkpoint last --video-dir video
+    xagents train ppo --env CartPole-v1 --wrapper examples.partial_observations:SelectElements 'elements=[0,2]' \
+        --memory 64 --tuned --seed 1 --run-dir runs/cartpole
+    xagents play --run-dir runs/cartpole --checkpoint last --video-dir video
 
-These commands run in a clone of the repository. The agent lands without the velocities, the elements 2, 3 and 5.
+These commands run in a clone of the repository. The agent sees the position of the cart and the angle of the pole, and
+no velocity.
 """
 
 from collections.abc import Sequence
