@@ -1,7 +1,7 @@
 r"""A wrapper that hides elements of an observation, such as velocities, so that an agent needs memory.
 
     xagents train ppo --env CartPole-v1 --wrapper examples.partial_observations:SelectElements 'elements=[0,2]' \
-        --memory 64 --tuned --seed 1 --run-dir runs/cartpole
+        --memory 64 --tuned --seed 2 --run-dir runs/cartpole
     xagents play --run-dir runs/cartpole --checkpoint last --video-dir video
 
 These commands run in a clone of the repository. The agent sees the position of the cart and the angle of the pole, and
