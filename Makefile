@@ -35,7 +35,7 @@ help:
 	@echo 'make site                  builds the documentation as a site with search (site/index.html); a warning is an error'
 	@echo 'make images                draws the pictures of the README, of docs/datasets.md and of docs/compare.md'
 	@echo 'make notebook              runs docs/walkthrough.ipynb and stores its outputs, with nbclient, which it installs'
-	@echo 'make gallery               draws the pictures and writes the page of the gallery; RUNS=DIR adds finished runs with image observations'
+	@echo 'make gallery               draws new pictures and writes the page of the gallery; RUNS=DIR adds finished runs of policies that do not ship'
 	@echo 'make clean                 removes the virtual environment, the site, builds and the results of the demo'
 	@echo 'Variables:'
 	@echo 'CASES                      arguments of pytest or of a benchmark: make test CASES=tests/envs'

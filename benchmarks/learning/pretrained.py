@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN
 from xagents.config.configuration import read_config
 from xagents.evaluation.playing import DEFAULT_N_ENVS
 from xagents.factory import players
+from xagents.factory.defaults import add_suggested_options
 from xagents.factory.presets import find_preset
 from xagents.factory.pretrained import FOLDER, read_pretrained
 from xagents.options.declaration import declared_options, to_flags
@@ -33,13 +34,15 @@ from xagents.options.errors import OptionError
 from xagents.registry.agents import find_agent
 from xagents.reports.search import find_runs
 from xagents.system.file_names import CONFIG, STATE_FILE
+from xagents.teams.cli import parse_policy, policy_text
 
 # agents and environments of the package, and the required mean return: the one at which the environment counts as
 # solved, or one that looks well; networks are small
 SHIPPED = {
     ('ppo', 'CartPole-v1'): 475, ('ppo', 'Acrobot-v1'): -100, ('ppo', 'MountainCar-v0'): -110,
-    ('ppo', 'Pendulum-v1'): -200, ('trpo', 'MountainCarContinuous-v0'): 90, ('ppo', 'LunarLander-v3'): 200,
-    ('dqn', 'LunarLander-v3'): 200, ('acer', 'LunarLander-v3'): 200, ('ppo', 'LunarLanderContinuous-v3'): 200,
+    ('ppo', 'Pendulum-v1'): -200, ('tqc', 'Pendulum-v1'): -160, ('trpo', 'MountainCarContinuous-v0'): 90,
+    ('sac', 'MountainCarContinuous-v0'): 90, ('ppo', 'LunarLander-v3'): 200, ('dqn', 'LunarLander-v3'): 200,
+    ('acer', 'LunarLander-v3'): 200, ('ppo', 'LunarLanderContinuous-v3'): 200,
     ('trpo', 'LunarLanderContinuous-v3'): 200, ('a2c', 'BipedalWalker-v3'): 250, ('ppo', 'BipedalWalker-v3'): 250,
     ('ppo', 'HalfCheetah-v5'): 2500, ('trpo', 'Hopper-v5'): 2500, ('ppo', 'Walker2d-v5'): 2500,
 }  # fmt: skip
@@ -51,27 +54,46 @@ FIRST = DEFAULT_N_ENVS
 LARGEST = 300_000  # bytes of a policy
 # seeds of the score and of the choice among runs
 SCORED, CHOSEN = 0, 1
+# after the agent's id in the key of a run with a recurrent network
+WITH_MEMORY = ' with memory'
 # options that do not change the result of a training
 PROCESS = ('run_dir', 'quiet', 'threads', 'final_episodes', 'save_seconds', 'checkpoint_frequency', 'keep')
 Results = dict[str, float]
 
 
 def runs_of(folders: Sequence[Path]) -> dict[tuple[str, str], list[Path]]:
-    """Return the finished runs in folders and their subfolders, by agent and environment."""
+    """Return the finished runs in folders and their subfolders, by agent, with or without memory, and environment."""
     found: dict[tuple[str, str], list[Path]] = {}
     for run in (run for one in find_runs(folders) for run in one.runs):
         config = read_config(run)
         with contextlib.suppress(ValueError):  # a run that has just started
             if config.get('env') and read_status(run)['state'] == 'finished':
-                found.setdefault((config['agent'], config['env']), []).append(run)
+                learner = config['agent'] + (WITH_MEMORY if config.get('memory') else '')
+                found.setdefault((learner, config['env']), []).append(run)
     return found
 
 
-def best_of(runs: Iterable[Path], episodes: int = EPISODES) -> Path | None:
-    """Return the run with the best last weights; None if no run has a self-contained policy."""
+def policy_of(run: Path, seed: int) -> players.PolicyPlayer | None:
+    """Return the policy of the last weights of a run; None if the package alone cannot play it.
+
+    That is so if the policy needs its agent, or the environment a wrapper, which is code of somebody else.
+    """
+    return None if read_config(run).get('wrapper') else players.load_player(run, 'last', {'seed': seed})
+
+
+def best_of(
+    runs: Iterable[Path], episodes: int = EPISODES, load: Callable[[Path, int], Any] = policy_of
+) -> Path | None:
+    """Return the run with the best last weights; None if no run can be played.
+
+    Args:
+        runs: the runs.
+        episodes: number of greedy episodes of each run.
+        load: returns a player for a run and a seed, or None.
+    """
     means: dict[Path, float] = {}
     for run in runs:
-        player = players.load_player(run, 'last', {'seed': CHOSEN})
+        player = load(run, CHOSEN)
         if player is not None:
             means[run] = played(player, episodes)['mean']
             print(f'  {run}: {means[run]:.1f}', file=sys.stderr, flush=True)
@@ -85,19 +107,34 @@ def played(player: players.PolicyPlayer, episodes: int) -> Results:
 
 
 def command_of(agent_id: str, options: Mapping[str, Any]) -> str:
-    """Return the shortest command that repeats a training."""
-    known, options = find_agent(agent_id).options_in(), {n: v for n, v in options.items() if n not in PROCESS}
+    """Return the shortest command that repeats a training: the preset with what differs, or without the preset."""
+    entry, options = find_agent(agent_id), {n: v for n, v in options.items() if n not in PROCESS}
+    if options.get('schedule_steps') == options.get('max_steps'):
+        options.pop('schedule_steps', None)
+    defaults = {name: one.default for name, one in entry.options_in().items()}
+    commands = [command(agent_id, _changed(options, defaults))]
     with contextlib.suppress(OptionError):
         preset = find_preset(agent_id, options['env'])
         tuned = {**preset.options, 'max_steps': preset.max_steps}
-        if all(options.get(name) == value for name, value in tuned.items()):
-            others = {n: v for n, v in options.items() if n not in (*tuned, 'schedule_steps') and v != known[n].default}
-            return f'{command(agent_id, others)} --tuned'
-    return command(agent_id, {n: v for n, v in options.items() if v != known[n].default})
+        others = {n: v for n, v in _changed(options, defaults | tuned).items() if v is not None}
+        # a given option also removes options of the preset
+        repeated = {'max_steps': preset.max_steps, **add_suggested_options(entry, others, preset.options)[0]}
+        if _changed(repeated, defaults) == _changed(options, defaults):
+            commands.append(f'{command(agent_id, others)} --tuned')
+    return min(commands, key=len)
+
+
+def _changed(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value != defaults[name]}
 
 
 def command(agent_id: str, options: Mapping[str, Any]) -> str:
     """Return the command of a training."""
+    if policies := options.get('policies'):
+        options = {
+            **options,
+            'policies': {name: policy_text(parse_policy(name, one)) for name, one in policies.items()},
+        }
     return shlex.join(['xagents', 'train', agent_id, *to_flags(options)])
 
 

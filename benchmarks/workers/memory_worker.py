@@ -17,7 +17,7 @@ WARM_UP = 2
 def keywords(job: dict[str, Any]) -> dict[str, Any]:
     """Return the options of `xagents.make`."""
     shown = json.dumps(job['elements'], separators=(',', ':'))
-    wrapper = ['benchmarks.envs.partial:Shown', f'elements={shown}']
+    wrapper = ['examples.partial_observations:SelectElements', f'elements={shown}']
     return {'env': job['env'], 'wrapper': wrapper, 'seed': job['seed'], 'quiet': True, **job['settings']}
 
 

@@ -29,9 +29,9 @@ def make_env(job: dict[str, Any]) -> Any:
     """Return one environment that shows some elements."""
     import gymnasium
 
-    from benchmarks.envs.partial import Shown
+    from examples.partial_observations import SelectElements
 
-    return Shown(gymnasium.make(job['env']), job['elements'])
+    return SelectElements(gymnasium.make(job['env']), job['elements'])
 
 
 def make_model(job: dict[str, Any]) -> Any:

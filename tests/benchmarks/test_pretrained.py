@@ -1,6 +1,8 @@
 """The choice of the policies of the package among kept runs."""
 
 import json
+import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -8,9 +10,13 @@ import pytest
 import xagents
 from benchmarks.learning import pretrained
 from tests.commands import execute
+from xagents.cli.commands import find_command
+from xagents.cli.dispatch import parse
 from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN
+from xagents.factory.presets import find_preset
 from xagents.factory.pretrained import read_pretrained
-from xagents.system.file_names import STATE_FILE
+from xagents.system.file_names import CONFIG, STATE_FILE
+from xagents.teams.cli import parse_policy
 
 OPTIONS = {'n_envs': 2, 'n_steps': 16, 'net': [8], 'max_episode_steps': 60}
 
@@ -68,3 +74,58 @@ def test_the_best_run_is_written_with_its_score(runs, tmp_path, monkeypatch, cap
     (folder / STATE_FILE).write_text(json.dumps(record))
     assert 'not better' not in make(runs / 'seed-2', tmp_path, monkeypatch, capsys)
     assert read_pretrained(folder).seed == 2
+
+
+@pytest.mark.parametrize(
+    ('changed', 'words'),
+    [
+        ({}, '--seed 1 --tuned'),
+        ({'max_steps': 9}, '--seed 1 --max-steps 9 --tuned'),
+        # the activation of a preset belongs to its widths
+        ({'net': [64, 64], 'activation': None}, '--seed 1 --net 64 64 --tuned'),
+        ({'activation': None}, None),
+        ({'schedule_steps': 20_000}, '--seed 1 --tuned'),
+        ({'buffer_max_size': 10_000}, '--seed 1 --buffer-max-size 10000 --tuned'),
+        ({'env_kwargs': {'g': 9.0, 'name': 'x'}}, '--seed 1 --env-kwargs g=9.0 name=x --tuned'),
+        # no flag resets an option of the preset, and none is better than all of them
+        ({name: None for name in ('n_quantiles', 'dropped_quantiles')}, None),
+    ],
+)
+def test_a_command_is_that_of_the_preset_with_what_differs(changed, words):
+    preset = find_preset('tqc', 'Pendulum-v1')
+    options = {'env': 'Pendulum-v1', 'seed': 1, 'quiet': True, **preset.options, 'max_steps': preset.max_steps}
+    command = pretrained.command_of('tqc', {**options, **changed})
+    if words is None:
+        assert command.startswith('xagents train tqc --env Pendulum-v1 --seed 1 --lr 0.001 ') and 'tuned' not in command
+    else:
+        assert command == f'xagents train tqc --env Pendulum-v1 {words}'
+
+
+def test_a_command_names_policies_as_they_are_typed():
+    policies = {'hunter': {'agent': 'ppo', 'agents': ['adversary_0', 'adversary_1']}, 'prey': 'ppo:agent_0'}
+    command = pretrained.command_of('team', {'env': 'pettingzoo:mpe2.simple_tag_v3', 'policies': policies})
+    words = shlex.split(command)
+    assert words[5:] == ['--policies', 'hunter=ppo:adversary_0,adversary_1', 'prey=ppo:agent_0']
+    given = parse(find_command('train'), 'team', words[3:])[1]
+    read = {name: parse_policy(name, one) for name, one in given['policies'].items()}
+    assert read == {name: parse_policy(name, one) for name, one in policies.items()}
+    # options of a policy itself are typed as JSON
+    policies['prey'] = {'agent': 'ppo', 'agents': ['agent_0'], 'lr': 0.001}
+    command = pretrained.command_of('team', {'env': 'pettingzoo:mpe2.simple_tag_v3', 'policies': policies})
+    given = parse(find_command('train'), 'team', shlex.split(command)[3:])[1]
+    assert parse_policy('prey', given['policies']['prey']) == policies['prey']
+
+
+def test_runs_with_memory_or_a_wrapper_do_not_ship(runs, tmp_path, monkeypatch, capsys):
+    for name in ('memory', 'wrapper'):
+        shutil.copytree(runs / 'seed-1', tmp_path / 'runs' / name, symlinks=True)
+        config = (tmp_path / 'runs' / name / CONFIG).read_text()
+        value = '8' if name == 'memory' else '[gymnasium.wrappers:TimeAwareObservation]'
+        assert f'\n{name}: null\n' in config
+        (tmp_path / 'runs' / name / CONFIG).write_text(config.replace(f'\n{name}: null\n', f'\n{name}: {value}\n'))
+    found = pretrained.runs_of([tmp_path / 'runs'])
+    assert [(key, [run.name for run in some]) for key, some in found.items()] == [
+        (('ppo with memory', 'CartPole-v1'), ['memory']),
+        (('ppo', 'CartPole-v1'), ['wrapper']),
+    ]
+    assert make(tmp_path / 'runs', tmp_path / 'out', monkeypatch, capsys) == 'ppo CartPole-v1: no self-contained policy'

@@ -156,7 +156,7 @@ def test_options_of_the_environment_win(folder):
         ('play ppo --pretrained CartPole-v0', r'--pretrained: got CartPole-v0, .*\(did you mean CartPole-v1\?\)$'),
         (
             'record td3 --pretrained Pendulum-v1',
-            '--pretrained: got Pendulum-v1, .* td3 has no pretrained policy .but ppo has one',
+            '--pretrained: got Pendulum-v1, .* td3 has no pretrained policy .but ppo and tqc have one',
         ),
         ('evaluate ppo --pretrained ../ppo/CartPole-v1', r'--pretrained: got \.\./ppo/CartPole-v1, for which'),
         ('play ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x with --pretrained, expected one'),

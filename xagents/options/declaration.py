@@ -197,6 +197,11 @@ def value_of_text(text: str) -> Any:
         return {'True': True, 'False': False, 'None': None}.get(text, text)
 
 
+def _text_of_value(value: Any) -> str:
+    """Return the text of `key=value` that `value_of_text` reads as this value: plain text if possible, or JSON."""
+    return value if isinstance(value, str) and value_of_text(value) == value else json.dumps(value)
+
+
 def _exceeds_64_bits(value: Any) -> bool:
     """Return whether a number, or a string that contains a number, is finite and exceeds 64 bits."""
     try:
@@ -397,7 +402,7 @@ def to_flags(options: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             words.append(flag if value else f'--no-{flag[2:]}')
         elif isinstance(value, Mapping):
-            words += [flag, *(f'{key}={json.dumps(one)}' for key, one in value.items())]
+            words += [flag, *(f'{key}={_text_of_value(one)}' for key, one in value.items())]
         elif isinstance(value, str) and value.startswith('-'):  # as a separate word it would be parsed as a flag
             words.append(f'{flag}={value}')
         elif value is not None:

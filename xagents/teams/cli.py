@@ -89,6 +89,11 @@ def parse_policy(name: str, spec: Any) -> dict[str, Any]:
     return {**policy, 'agents': agent_names}
 
 
+def policy_text(policy: Mapping[str, Any]) -> str | dict[str, Any]:
+    """Return a policy that `parse_policy` has returned as `agent:agents`, or as it is if it has options of its own."""
+    return f'{policy["agent"]}:{",".join(policy["agents"])}' if policy.keys() == {*POLICY_KEYS} else dict(policy)
+
+
 def policy_seed(seed: int, name: str) -> int:
     """Return the default seed of a policy, from the seed of the team and the name of the policy."""
     return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])
