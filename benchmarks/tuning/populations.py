@@ -19,7 +19,7 @@ from xagents.reports.population_files import read_population
 
 PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'numpy')
 EPISODES = 100
-MEMBERS, STEPS = 8, 200_000
+MEMBERS, STEPS, ROUNDS, EXPLOIT = 8, 200_000, 8, 0.2
 LUNAR = {
     **{'agent_id': 'ppo', 'env': 'LunarLander-v3', 'n_envs': 8, 'n_steps': 256, 'gamma': 0.999, 'lam': 0.98},
     **{'minibatch_size': 64, 'ppo_epochs': 4, 'entropy_coef': 0.01, 'lr': [1e-5, 1e-1]},
@@ -43,36 +43,45 @@ def evaluate(folder: str, seed: int) -> float:
 
 def measure_lunar(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Train populations, and as many members without copying, which keep their first settings."""
-    from xagents.tuning.evolve import evolve
-
+    seeds, steps = (options.seeds[:1], 4000) if options.quick else (options.seeds, STEPS)
     found: dict[str, Any] = {'repeats': []}
-    steps = 4000 if options.quick else STEPS
-    for seed in range(1, 1 + (1 if options.quick else options.repeats)):
+    for seed in seeds:
         row: dict[str, Any] = {'seed': seed}
-        for name, share in (('population', 0.2), ('runs', 0.0)):
-            start, out = time.perf_counter(), folder / f'{name}-{seed}'
-            settings = {'population': MEMBERS, 'exploit': share, 'exploit_steps': steps // 8, 'trial_steps': steps}
-            best = evolve(**LUNAR, **settings, seed=seed, n_jobs=options.jobs, quiet=True, out=str(out))
-            seconds = time.perf_counter() - start
-            rates = sorted(member.settings['lr'] for member in read_population(out).rounds[-1])
-            row[name] = {'mean': evaluate(best, seed), 'seconds': seconds, 'rates': rates}
+        for name, share in (('population', EXPLOIT), ('runs', 0.0)):
+            row[name] = train(folder / f'{name}-{seed}', seed, share, steps, options.jobs)
             log(f'seed {seed}, {name}: {row[name]}')
         found['repeats'].append(row)
     return found
 
 
+def train(out: Path, seed: int, share: float, steps: int, jobs: int) -> dict[str, Any]:
+    """Train a population; return the mean of its best member, the seconds of training, and the last learning rates."""
+    from xagents.tuning.evolve import evolve
+
+    start = time.perf_counter()
+    settings = {'population': MEMBERS, 'exploit': share, 'exploit_steps': steps // ROUNDS, 'trial_steps': steps}
+    best = evolve(**LUNAR, **settings, seed=seed, n_jobs=jobs, quiet=True, out=str(out))
+    seconds = time.perf_counter() - start
+    rates = sorted(member.settings['lr'] for member in read_population(out).rounds[-1])
+    return {'mean': evaluate(best, seed), 'seconds': seconds, 'rates': rates}
+
+
 def render_lunar(found: dict[str, Any]) -> str:
     """Return the table of the best member of each population and the best of as many runs."""
-    rows = []
+    rows, n_better = [], 0
     for row in found['repeats']:
         means, seconds = ([row[name][key] for name in ('population', 'runs')] for key in ('mean', 'seconds'))
-        better = 'yes' if means[0] > means[1] else 'no'
-        rows.append([row['seed'], *(f'{m:.1f}' for m in means), better, *(f'{s:.0f}' for s in seconds)])
+        better = means[0] > means[1]
+        n_better += better
+        answer = 'yes' if better else 'no'
+        rows.append([row['seed'], *(f'{m:.1f}' for m in means), answer, *(f'{s:.0f}' for s in seconds)])
     heading = ['seed', 'best of the population', 'best of the runs', 'above', 'seconds', 'seconds of the runs']
     below = (
-        f'Means of {EPISODES} greedy episodes with the last weights of the member, or run, whose training ended best. '
-        f'{MEMBERS} members or runs with {tables.number(STEPS)} steps each, learning rates from 1e-5 to 1e-1. The runs '
-        'are a population without copying: the same seeds, and the same settings at the start.'
+        f'The best of the population is above the best of the runs for {n_better} of {len(rows)} seeds. Means of '
+        f'{EPISODES} greedy episodes of the best member or run, which was selected by other greedy episodes '
+        f'(`--final-episodes`). {MEMBERS} members or runs with {tables.number(STEPS)} steps each, in {ROUNDS} rounds, '
+        'and learning rates from 1e-5 to 1e-1. The runs are a population without copying: the same seeds, and the same '
+        'settings at the start.'
     )
     return tables.markdown(heading, rows, below)
 
@@ -122,7 +131,7 @@ def render_kills(found: dict[str, Any]) -> str:
 
 
 PARTS = {
-    'lunar': Part('PPO on LunarLander', measure_lunar, render_lunar, ('repeats',)),
+    'lunar': Part('PPO on LunarLander', measure_lunar, render_lunar, ('seeds',)),
     'kills': Part('Kills', measure_kills, render_kills),
 }
 
@@ -131,7 +140,9 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command line."""
     page = REPOSITORY / 'docs' / 'populations.md'
     parser = jobs.make_parts_parser('tuning.populations', __doc__, PARTS, page, 'populations')
-    parser.add_argument('--repeats', type=jobs.positive, default=5, help='number of populations')
+    parser.add_argument(
+        '--seeds', type=jobs.positive, nargs='+', default=[1, 2, 3, 4, 5], help='one for each population'
+    )
     parser.add_argument('--jobs', type=jobs.positive, default=2, help='number of members that train in parallel')
     return parser
 

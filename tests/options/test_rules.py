@@ -120,6 +120,7 @@ OF_GROUPS = [
     (CompareOptions, {'raw': True, 'random': ['A=1']}, 'random: got A=1 with --raw, which does not normalise scores'),
     (CompareOptions, {'raw': True, 'reference': ['A=1']}, 'reference: got A=1 with --raw, which does not normalise'),
     (TuneOptions, {'exploit_steps': 5}, 'exploit_steps: got 5, which requires --population'),
+    (TuneOptions, {'final_episodes': 5}, 'final_episodes: got 5, which requires --population'),
     (TuneOptions, {'exploit': 0.5}, 'exploit: got 0.5, which requires --population'),
     (TuneOptions, {'perturb': [0.5]}, 'perturb: got [0.5], which requires --population'),
     (TuneOptions, {'resample': 0.5}, 'resample: got 0.5, which requires --population'),

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import types
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +24,16 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.commands import execute
+from xagents.checkpoints.progress import Progress
 from xagents.checkpoints.run_directory import copy_run
 from xagents.options.errors import OptionError
+from xagents.pipeline.context import Context
 from xagents.processes import launch
 from xagents.processes.child_process import ManagedProcess
 from xagents.processes.serving import answer
-from xagents.reports.population_files import lock_population, read_population
-from xagents.tuning.evolution import Evolution, Member, exploit, perturbed_value
+from xagents.reports.population_files import Member, Population, lock_population, read_population
+from xagents.tuning.evolution import Evolution, exploit, perturbed_value
+from xagents.tuning.member import round_mean
 from xagents.tuning.search import Bounds, Choices
 from xagents.tuning.worker import HANDLERS
 
@@ -96,10 +100,10 @@ def test_a_population_finds_what_no_member_finds_alone():
 # whole populations
 
 OPTIONS = {'n_envs': 4, 'n_steps': 16, 'net': [8], 'lr': [1e-5, 1e-1], 'seed': 3, 'quiet': True}
-OPTIONS |= {'population': 4, 'exploit_steps': 400, 'trial_steps': 1200, 'exploit': 0.25}
+OPTIONS |= {'population': 4, 'exploit_steps': 400, 'trial_steps': 1200, 'exploit': 0.25, 'final_episodes': 6}
 # the same on a command line
 FLAGS = '--n-envs 4 --n-steps 16 --net 8 --lr 1e-5 1e-1 --seed 3 '
-FLAGS += '--population 4 --exploit-steps 400 --trial-steps 1200 --exploit 0.25'
+FLAGS += '--population 4 --exploit-steps 400 --trial-steps 1200 --exploit 0.25 --final-episodes 6'
 
 
 class WorkerHere(ManagedProcess):
@@ -130,8 +134,14 @@ def here(small_agents):
 
 
 def table(folder):
-    """Everything that a population has come to, but for how long it took."""
-    return [[{**dataclasses.asdict(m), 'seconds': 0} for m in members] for members in read_population(folder).rounds]
+    """What rounds have come to, whether or not they are the last: no durations, and no episodes after the last one."""
+    left_out = {'seconds': 0, 'final_mean': None}
+    return [[{**dataclasses.asdict(m), **left_out} for m in members] for members in read_population(folder).rounds]
+
+
+def final_means(folder):
+    """The greedy means of the members after each round."""
+    return [[member.final_mean for member in members] for members in read_population(folder).rounds]
 
 
 def weights(folder):
@@ -149,7 +159,7 @@ def evolved(tmp_path_factory):
 def test_it_is_the_same_for_any_number_of_jobs(evolved, tmp_path):
     folder, best = evolved
     other = xagents.evolve('small', 'CartPole-v1', out=str(tmp_path / 'one'), **OPTIONS)
-    assert table(tmp_path / 'one') == table(folder)
+    assert table(tmp_path / 'one') == table(folder) and final_means(tmp_path / 'one') == final_means(folder)
     np.testing.assert_equal(weights(other), weights(best))
 
 
@@ -165,8 +175,8 @@ def test_members_copy_change_and_go_on(evolved):
             else:
                 assert parent['score'] == max(m['score'] for m in before)
                 assert member['settings'] != parent['settings']
-    last = rounds[-1]
-    assert Path(best).name == f'member-{max(range(4), key=lambda i: last[i]["score"]):02}'
+    last, finals = rounds[-1], final_means(folder)
+    assert finals[:-1] == [[None] * 4] * 2 and Path(best).name == f'member-{int(np.argmax(finals[-1])):02}'
     assert (folder / 'best').resolve() == Path(best).resolve()
     assert sorted(p.name for p in folder.glob('round-*')) == ['round-0003'], 'what is not needed is removed'
     with contextlib.closing(xagents.load(str(folder / 'best'), quiet=True)) as agent:
@@ -180,9 +190,43 @@ def test_what_is_played_is_what_was_scored(tmp_path):
     best = xagents.evolve('small', 'CartPole-v1', out=str(tmp_path / 'p'), **options)
     member = read_population(tmp_path / 'p').rounds[-1][int(best[-2:])]
     with contextlib.closing(xagents.resume(best, quiet=True)) as agent:  # as it stood, with its streams
-        assert agent.evaluate(5)['mean'] == member.score
+        assert agent.evaluate(5)['mean'] == member.score and agent.evaluate(6)['mean'] == member.final_mean
         expected = [w for model in agent.output_models for w in model.get_weights()]
     np.testing.assert_equal(weights(best), expected)
+
+
+def test_a_score_is_that_of_the_episodes_of_its_round(evolved):
+    folder, _ = evolved
+    rounds = read_population(folder).rounds
+    for i, member in enumerate(rounds[-1]):
+        record = json.loads((folder / 'round-0003' / f'member-{i:02}' / 'checkpoints/last/state.json').read_text())
+        rewards = record['rewards']  # of the member and its ancestors, from the first round on
+        assert len(rewards) == record['counters']['games']
+        counts = [n for n in range(1, len(rewards)) if np.mean(rewards[-n:]) == member.score]
+        before = rounds[-2][member.parent].score
+        assert any(np.mean(rewards[-m:-n]) == before for n in counts for m in range(n + 1, len(rewards)))
+
+
+def test_without_an_episode_in_a_round_those_before_count():
+    progress = Progress(deque([1.0, 2.0, 6.0], maxlen=3), Context(games=9))
+    means = [round_mean(progress, games) for games in (0, 6, 7, 8, 9)]
+    assert means == [3.0, 3.0, 4.0, 6.0, 3.0] and math.isnan(round_mean(Progress(deque()), 0))
+
+
+def test_the_best_has_the_highest_mean_after_the_last_round():
+    worse, better, failed = Member({}, score=9.0, final_mean=1.0), Member({}, score=2.0, final_mean=5.0), Member({})
+    assert Population(Path(), {}, [[worse, failed, better, better]]).best() == 2
+    # a member that ended the round in a call for which it was not the last one
+    assert Population(Path(), {}, [[better, worse, Member({}, score=3.0), failed]]).best() == 1
+    assert Population(Path(), {}, [[failed, Member({}, score=-2.0), Member({}, score=-1.0)]]).best() == 2
+
+
+def test_no_member_plays_after_the_last_round_if_no_episodes_are_asked_for(tmp_path):
+    options = {**OPTIONS, 'trial_steps': 400, 'population': 2, 'final_episodes': 0}
+    best = xagents.evolve('small', 'CartPole-v1', out=str(tmp_path / 'p'), **options)
+    members = read_population(tmp_path / 'p').rounds[-1]
+    assert [member.final_mean for member in members] == [None, None]
+    assert int(best[-2:]) == int(np.argmax([member.score for member in members]))
 
 
 def test_a_second_call_is_refused_while_one_is_at_work(tmp_path):

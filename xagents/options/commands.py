@@ -110,11 +110,17 @@ class TuneOptions(Options):
     resample: float = fraction(
         0.25, 'population: probability that a copied setting is sampled anew from its range; larger values explore more'
     )
+    final_episodes: int = option(
+        50,
+        'population: greedy episodes of each member after the last round, whose mean selects the best member, 0: none, '
+        'the score selects it; larger values select more precisely',
+        at_least=0,
+    )
 
     rules: ClassVar[Rules] = (
         *(
             needs(name, '--population', lambda o: o.population, is_given)
-            for name in ('exploit_steps', 'exploit', 'perturb', 'resample')
+            for name in ('exploit_steps', 'exploit', 'perturb', 'resample', 'final_episodes')
         ),
         *map(_only_of_trials, TRIAL_ONLY_OPTIONS),
         Rule(

@@ -225,6 +225,7 @@ class TuneKeywords(TypedDict, total=False):
     exploit: float
     perturb: float | Sequence[float] | None
     resample: float
+    final_episodes: int
     n_envs: int | Sequence[int]
     preprocess: bool | None
     max_frame: bool | Sequence[bool]

@@ -34,6 +34,7 @@ class Member:
         settings: values of the searched options by name.
         parent: number of the member of the previous round whose run this member resumes; None in the first round.
         score: score at the end of the round; None if there is none, for example after a failure.
+        final_mean: mean reward of greedy episodes after the last round; None if there were none.
         reason: why there is no score.
         seconds: duration of the round for this member.
     """
@@ -41,6 +42,7 @@ class Member:
     settings: Mapping[str, Any]
     parent: int | None = None
     score: float | None = None
+    final_mean: float | None = None
     reason: str = ''
     seconds: float = 0.0
 
@@ -87,9 +89,12 @@ class Population:
         return [(number + 1) * self.shared['free']['exploit_steps'] for number in range(len(self.rounds))]
 
     def best(self) -> int:
-        """Return the number of the best member after the last complete round."""
-        last = self.rounds[-1]
-        return max(range(len(last)), key=lambda i: (last[i].score is not None, last[i].score or 0.0, -i))
+        """Return the number of the member with the best final mean; with the best score if one has no final mean."""
+        scored = {i: member for i, member in enumerate(self.rounds[-1]) if member.score is not None}
+        values = {i: member.final_mean for i, member in scored.items()}
+        if None in values.values():
+            values = {i: member.score for i, member in scored.items()}
+        return max(values, key=lambda i: (values[i], -i), default=0)
 
     def ancestors(self) -> list[int]:
         """Return the number of the ancestor of the best member in each round, including itself."""

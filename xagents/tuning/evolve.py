@@ -192,6 +192,7 @@ class PopulationRunner:
             steps=number * self.steps,
             objective=settings.objective,
             episodes=settings.eval_episodes,
+            final_episodes=settings.final_episodes if number == self.n_rounds else 0,
         )
 
     def conclude(self) -> str:
@@ -201,7 +202,9 @@ class PopulationRunner:
         steps = len(self.population.rounds) * self.steps
         options = {**self.planned.fixed, **best.settings, 'max_steps': steps}
         lineage = f'Its lineage: xagents plot --run-dir {self.population.path}'
-        self.say(f'Best: member {folder.name.partition("-")[2]}, {best.score:.6g}, in {folder}. {lineage}')
+        final = '' if best.final_mean is None else f', greedy mean {best.final_mean:.6g}'
+        name = folder.name.partition('-')[2]
+        self.say(f'Best: member {name}, score {best.score:.6g}{final}, in {folder}. {lineage}')
         self.say('To train from the beginning with its last settings:')
         self.say(train_command(self.planned.entry.id, options))
         return str(folder)

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from xagents.checkpoints.progress import Progress
 from xagents.checkpoints.status import SaveError
 from xagents.reports.population_files import MEMBER_FILE
 from xagents.system.file_names import CHECKPOINTS
@@ -38,6 +41,7 @@ class MemberTask:
         steps: environment steps from the first round to the end of this round.
         objective: 'reward' or 'evaluation'.
         episodes: number of episodes of an evaluation.
+        final_episodes: number of greedy episodes after the last round; 0 in other rounds.
     """
 
     number: int
@@ -50,6 +54,7 @@ class MemberTask:
     steps: int
     objective: str = 'reward'
     episodes: int = 10
+    final_episodes: int = 0
 
 
 def train_member(task: MemberTask) -> float | None:
@@ -58,7 +63,7 @@ def train_member(task: MemberTask) -> float | None:
     If the process is killed, the member starts the round from its beginning, so that kills do not change the result.
 
     Returns:
-        The mean reward of its last training episodes or of evaluation episodes; None if no episode ended.
+        The mean reward of its training episodes in this round or of evaluation episodes; None if no episode ended.
 
     Raises:
         SaveError: if its run directory cannot be written.
@@ -76,18 +81,37 @@ def _train(task: MemberTask) -> float | None:
     folder = Path(task.folder)
     part_folder, start = folder.with_name(f'.{folder.name}'), time.monotonic()
     with _agent(task, part_folder) as agent:
+        games = agent.progress.context.games
         agent.fit(max_steps=task.steps, final_episodes=0)
         if agent.progress.context.steps < task.steps:
             raise RuntimeError(f'its run ended after {agent.progress.context.steps} steps: {agent.run.stopped}')
-        value = agent.evaluate(task.episodes)['mean'] if task.objective == 'evaluation' else agent.mean_reward
+        evaluated = task.objective == 'evaluation'
+        value = agent.evaluate(task.episodes)['mean'] if evaluated else round_mean(agent.progress, games)
+        final_mean = agent.evaluate(task.final_episodes)['mean'] if task.final_episodes else None
     score = value if math.isfinite(value) else None
-    result, file = {'score': score, 'seconds': time.monotonic() - start}, part_folder / MEMBER_FILE
+    result = {'score': score, 'final_mean': final_mean, 'seconds': time.monotonic() - start}
+    file = part_folder / MEMBER_FILE
     with _writing(part_folder):
         with name_file_in_errors(file), atomic_write(file) as temporary:
             temporary.write_text(json.dumps(result))
         _mark_last_as_best(part_folder)
         os.replace(part_folder, folder)
     return score
+
+
+def round_mean(progress: Progress, games: int) -> float:
+    """Return the mean reward of the episodes that ended in this round, or of earlier ones if none ended.
+
+    Episodes of earlier rounds do not count: a copy would get the score of its parent, and a member that becomes worse
+    would keep its place.
+
+    Args:
+        progress: progress of the member.
+        games: number of episodes that had ended before this round.
+    """
+    rewards = list(progress.rewards)
+    ended = progress.context.games - games
+    return float(np.mean(rewards[-ended:] if ended else rewards)) if rewards else math.nan
 
 
 @contextlib.contextmanager
