@@ -81,10 +81,17 @@ ASKED: dict[str, dict[str, Any]] = {
     # single seeds end between -61 and 259, so three seeds are not enough
     'trpo-lunarlander': {'asked': 120, 'seeds': tuple(range(1, 11))},
     'trpo-halfcheetah': {'asked': 1500, 'seeds': (1,)},
-    'a2c-cartpole': {}, 'a2c-acrobot': {}, 'a2c-lunarlander': {}, 'a2c-pendulum': {'asked': -200},
+    'a2c-cartpole': {}, 'a2c-acrobot': {}, 'a2c-lunarlander': {'asked': 120}, 'a2c-pendulum': {'asked': -200},
+    'a2c-halfcheetah': {'asked': 2000}, 'ppo-pendulum': {'asked': -180}, 'ppo-hopper': {'asked': 2000},
+    'ppo-ant': {'asked': 1000}, 'trpo-walker2d': {'asked': 4400}, 'trpo-ant': {},
     # there are no published settings of ACER; the goal is A2C's score with as many steps
     'acer-cartpole': {'asked': 475}, 'acer-acrobot': {'asked': -90, 'goal': -83}, 'acer-lunarlander': {},
 }  # fmt: skip
+# the published settings of A2C on MuJoCo, where they differ from the presets
+A2C_MUJOCO: dict[str, Any] = {
+    **{'n_envs': 1, 'n_steps': 5, 'lam': 1.0, 'value_loss_coef': 0.5, 'lr': 7e-4},
+    **dict.fromkeys(('sde', 'log_std_init', 'lr_schedule', 'initializer')),
+}
 # published settings that differ from the preset; None: the default
 PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     'ppo-mountaincarcontinuous': (
@@ -95,6 +102,15 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     'dqn-lunarlander': ('as published', {'lr_schedule': None}),
+    **dict.fromkeys(('a2c-halfcheetah', 'a2c-hopper'), ('as published', A2C_MUJOCO)),
+    'ppo-hopper': (
+        'as published',
+        {
+            **{'n_steps': 512, 'gamma': 0.999, 'lam': 0.99, 'entropy_coef': 0.00229519, 'value_loss_coef': 0.835671},
+            **{'grad_norm': 0.7, 'ppo_epochs': 5, 'minibatch_size': 32, 'log_std_init': -2, 'lr': 9.80828e-5},
+            **{'lr_schedule': None, 'net': [256, 256], 'activation': 'relu', 'initializer': 'fan_in_uniform'},
+        },
+    ),
     'sac-lunarlandercontinuous': (
         'as published',
         {

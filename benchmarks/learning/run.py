@@ -153,9 +153,9 @@ def render(results: dict[str, Any], before: str = '') -> str:
         if not runs:
             if (settings := without_seed(case.command(1))) in rows_before:
                 cells, command = rows_before[settings]
-                at = HEADING.index('peer here')
-                rows.append([*cells[:at], peer_cell(case, results) or cells[at], *cells[at + 1 :]])
-                commands.append(command)
+                now = {'environment': environment_cell(case), 'peer here': peer_cell(case, results)}
+                rows.append([now.get(name) or cell for name, cell in zip(HEADING, cells, strict=True)])
+                commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: {command[command.index("`") :]}')
                 gaps += gap(case, rows[-1])
             continue
         rows.append(row(case, runs, peer_cell(case, results)))
@@ -202,6 +202,11 @@ def without_seed(line: str) -> str:
     return line[line.index('xagents train ') :].partition(' --seed ')[0]
 
 
+def environment_cell(case: LearningCase) -> str:
+    """Return the environment and the differences from the published settings."""
+    return case.key + (f', {case.changed}' if case.changed else '')
+
+
 def peer_cell(case: LearningCase, results: dict[str, Any]) -> str:
     """Return the scores of the peer, empty if there are none."""
     runs = runs_of(case, results, peer=True)
@@ -218,7 +223,7 @@ def row(case: LearningCase, runs: dict[str, Any], peer: str) -> list[str]:
     marks = {'asked': case.asked, 'goal': case.goal}
     return [
         case.agent.upper(),
-        case.key + (f', {case.changed}' if case.changed else ''),
+        environment_cell(case),
         tables.number(case.steps),
         tables.each(means),
         tables.number(median, 1),
