@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.offline.cases import ALGORITHMS as OFFLINE
+from benchmarks.offline.cases import DataSet
 from benchmarks.speed.cases import find_named
 from xagents.factory.presets import Preset, list_presets
 from xagents.options.declaration import to_flags
@@ -33,7 +35,8 @@ class LearningCase:
         seeds: one run for each, without `--seeds`.
         listed: whether the case is run only if `--only` names it.
         digest: of the preset; empty if the case is not a preset.
-        dataset: data set to learn from. `env` is then only for evaluation, and `steps` are updates.
+        dataset: data set to learn from. `env` is then only for evaluation, and `steps` are updates. It is a name, or a
+            data set that the benchmark records.
         form: form of the preset (`Preset.form`).
     """
 
@@ -49,7 +52,7 @@ class LearningCase:
     seeds: tuple[int, ...] = (1, 2, 3)
     listed: bool = False
     digest: str = ''
-    dataset: str = ''
+    dataset: str | DataSet = ''
     form: str = ''
 
     @property
@@ -57,10 +60,16 @@ class LearningCase:
         """Key of the score."""
         return f'{self.env} {self.form}'.rstrip()
 
+    @property
+    def source(self) -> dict[str, str]:
+        """The option that names the environment or the data set."""
+        if not self.dataset:
+            return {'env': self.env}
+        return {'dataset': self.dataset if isinstance(self.dataset, str) else self.dataset.name}
+
     def command(self, seed: int) -> str:
         """Return the command that trains the case."""
-        source = {'dataset': self.dataset} if self.dataset else {'env': self.env}
-        options = {**source, 'max_steps': self.steps, **self.options, 'seed': seed}
+        options = {**self.source, 'max_steps': self.steps, **self.options, 'seed': seed}
         return shlex.join(['xagents', 'train', self.agent, *to_flags(options)])
 
 
@@ -137,6 +146,23 @@ EXPLAINED: dict[str, str] = {
 }
 
 
+def recorded(agent: str, env: str, name: str) -> DataSet:
+    """Return a data set of a policy that ships with the package."""
+    words = f'record {agent} --pretrained {env} --dataset {name} --episodes 100 --stochastic --seed 1'
+    return DataSet(name, env, (words,), {})
+
+
+# what the presets of agents that learn from data sets learn from
+DATASETS = {
+    data.env: data
+    for data in (
+        recorded('ppo', 'CartPole-v1', 'cartpole/shipped-v0'), recorded('tqc', 'Pendulum-v1', 'pendulum/shipped-v0'),
+        recorded('ppo', 'HalfCheetah-v5', 'halfcheetah/shipped-v0'),
+        recorded('trpo', 'Hopper-v5', 'hopper/shipped-v0'), recorded('ppo', 'Walker2d-v5', 'walker2d/shipped-v0'),
+    )
+}  # fmt: skip
+
+
 def case_of(preset: Preset) -> LearningCase:
     """Return the case of a preset."""
     env = preset.env.split('-')[0].removesuffix('NoFrameskip').lower()
@@ -144,7 +170,7 @@ def case_of(preset: Preset) -> LearningCase:
     case = LearningCase(
         name, preset.agent, preset.env, preset.max_steps, preset.options, goal=preset.published,
         scored_on=preset.scored_on, changed=preset.changed, listed=name not in ASKED, digest=preset.digest,
-        form=preset.form,
+        form=preset.form, dataset=DATASETS[preset.env] if preset.agent in OFFLINE else '',
     )  # fmt: skip
     return dataclasses.replace(case, **ASKED.get(name, {}))
 

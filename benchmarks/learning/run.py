@@ -16,6 +16,8 @@ from typing import Any
 from benchmarks import jobs, tables
 from benchmarks.jobs import Job, find_peer, read
 from benchmarks.learning.cases import CASES, EXPLAINED, LearningCase, find_cases
+from benchmarks.offline.cases import DataSet
+from benchmarks.offline.run import describe, make
 from benchmarks.processes import THREADS, Failed, Process, last_line, module
 from benchmarks.venvs import CACHE
 from xagents import __version__
@@ -60,7 +62,7 @@ class Training:
 
     def start(self, python: str = sys.executable) -> Process:
         """Start the process. It saves and ends when this process ends, even if that is killed."""
-        job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'options')}
+        job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'options', 'source')}
         job |= {'seed': self.seed, 'episodes': self.episodes, 'folder': str(self.folder)}
         self.runs.mkdir(parents=True, exist_ok=True)
         variables = {**dict.fromkeys(THREADS, '1'), FOLLOW_PARENT_VARIABLE: '1'}
@@ -85,7 +87,9 @@ class Training:
 
 def settings_of(case: LearningCase) -> dict[str, Any]:
     """Return what a result depends on, as JSON gives it back: results of other settings are not used."""
-    return json.loads(json.dumps({'env': case.env, 'steps': case.steps, 'options': case.options}))
+    found = {'env': case.env, 'steps': case.steps, 'options': case.options}
+    found |= {'dataset': case.source['dataset']} if case.dataset else {}
+    return json.loads(json.dumps(found))
 
 
 def runs_of(case: LearningCase, results: dict[str, Any], peer: bool = False) -> dict[str, Any]:
@@ -162,7 +166,10 @@ def render(results: dict[str, Any], before: str = '') -> str:
         gaps += gap(case, rows[-1])
         seeds = sorted(map(int, runs))
         others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
-        commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: `{case.command(seeds[0])}`{others}')
+        first = isinstance(case.dataset, DataSet) and ''.join(
+            f'`xagents {one}`, then ' for one in case.dataset.commands
+        )
+        commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: {first or ""}`{case.command(seeds[0])}`{others}')
         for run in [*runs.values(), *runs_of(case, results, peer=True).values()]:
             machines.append(f'- {run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time')
             versions.append(f'- {tables.versions(run["versions"])}')
@@ -310,6 +317,12 @@ def train(trainings: list[Training], options: argparse.Namespace) -> int:
     kept = {} if options.quick else read(options.results)
     python = str(find_peer('sb3', options)) if options.peer else str(options.python or sys.executable)
     waiting = [one.job(python) for one in trainings if str(one.seed) not in runs_of(one.case, kept, options.peer)]
+
+    data_sets = [one.about.case.dataset for one in waiting]
+    for data in {data.name: data for data in data_sets if isinstance(data, DataSet)}.values():
+        if describe(data) is None:
+            options.runs.mkdir(parents=True, exist_ok=True)
+            make(data, options.runs)
 
     def keep_run(job: Job, result: dict[str, Any], machine: dict[str, str]) -> None:
         if not options.quick:

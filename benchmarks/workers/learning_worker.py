@@ -13,7 +13,7 @@ SAVE_SECONDS = 60.0
 
 
 def main() -> None:
-    """Run the job: agent, env, steps, seed, episodes, options and folder as JSON in the first argument."""
+    """Run the job: agent, env, source, steps, seed, episodes, options and folder as JSON in the first argument."""
     job = json.loads(sys.argv[1])
     import xagents
     from xagents.checkpoints.status import is_locked, is_run, read_status
@@ -30,7 +30,7 @@ def main() -> None:
         agent = xagents.resume(folder)
     else:
         kept = {'run_dir': folder, 'save_seconds': SAVE_SECONDS}
-        agent = xagents.make(job['agent'], job['env'], seed=job['seed'], **kept, **job['options'])
+        agent = xagents.make(job['agent'], **job['source'], seed=job['seed'], **kept, **job['options'])
     # the last weights are measured, so there is no final evaluation that replaces them by the best ones
     agent.fit(max_steps=job['steps'], final_episodes=0, quiet=True)
     # equal starts for all seeds: different starts change a mean of 100 episodes of Pendulum by up to 5

@@ -30,7 +30,7 @@ def test_every_preset_is_a_case_whose_command_trains_it():
     assert not found
     for case in (*CASES, LearningCase('a', 'dqn', 'CartPole-v1', 1, {'huber': False})):
         given = trial_options(case.command(3).split()[1:])
-        assert given == {**case.options, 'env': case.env, 'max_steps': case.steps, 'seed': 3}, case.name
+        assert given == {**case.options, **case.source, 'max_steps': case.steps, 'seed': 3}, case.name
         short = learning.shorten(case)  # still makes updates
         assert short.steps > short.options.get('buffer_initial_size', 0) and short.options.keys() == case.options.keys()
 
