@@ -157,7 +157,9 @@ def render(results: dict[str, Any], before: str = '') -> str:
         if not runs:
             if (settings := without_seed(case.command(1))) in rows_before:
                 cells, command = rows_before[settings]
+                median = parse_number(dict(zip(HEADING, cells, strict=True))['median'])
                 now = {'environment': environment_cell(case), 'peer here': peer_cell(case, results)}
+                now |= required(case, median)
                 rows.append([now.get(name) or cell for name, cell in zip(HEADING, cells, strict=True)])
                 commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: {command[command.index("`") :]}')
                 gaps += gap(case, rows[-1])
@@ -187,7 +189,7 @@ def gap(case: LearningCase, cells: list[str]) -> list[str]:
     bounds, named = known_bounds(case.env), dict(zip(HEADING, cells, strict=True))
     if case.goal is None or bounds is None:
         return []
-    median = float(named['median'].replace(' ', ''))
+    median = parse_number(named['median'])
     if median >= case.goal - 0.1 * (case.goal - bounds.random):
         return []
     peer = f'; peer here {named["peer here"]}' if named['peer here'] else ''
@@ -209,6 +211,22 @@ def without_seed(line: str) -> str:
     return line[line.index('xagents train ') :].partition(' --seed ')[0]
 
 
+def required(case: LearningCase, median: float) -> dict[str, str]:
+    """Return the cells of what a median should reach, and whether it does."""
+    marks = {name: mark for name, mark in (('asked', case.asked), ('goal', case.goal)) if mark is not None}
+    scored_on = f' ({case.scored_on})' if case.scored_on else ''
+    return {
+        'asked': '' if case.asked is None else f'{case.asked:g}',
+        'goal': '' if case.goal is None else f'{case.goal:g}{scored_on}',
+        'reached': ', '.join(f'{name} {"yes" if median >= mark else "no"}' for name, mark in marks.items()),
+    }
+
+
+def parse_number(cell: str) -> float:
+    """Return the number in a cell."""
+    return float(cell.replace(' ', ''))
+
+
 def environment_cell(case: LearningCase) -> str:
     """Return the environment and the differences from the published settings."""
     return case.key + (f', {case.changed}' if case.changed else '')
@@ -227,7 +245,6 @@ def row(case: LearningCase, runs: dict[str, Any], peer: str) -> list[str]:
     """Return the cells of one case."""
     means = [runs[seed]['mean'] for seed in sorted(runs, key=int)]
     median = statistics.median(means)
-    marks = {'asked': case.asked, 'goal': case.goal}
     return [
         case.agent.upper(),
         environment_cell(case),
@@ -236,9 +253,7 @@ def row(case: LearningCase, runs: dict[str, Any], peer: str) -> list[str]:
         tables.number(median, 1),
         tables.number(median_of(runs, 'sampled', 1), 1) if all('sampled' in run for run in runs.values()) else '',
         peer,
-        '' if case.asked is None else f'{case.asked:g}',
-        '' if case.goal is None else f'{case.goal:g}' + (f' ({case.scored_on})' if case.scored_on else ''),
-        ', '.join(f'{name} {"yes" if median >= mark else "no"}' for name, mark in marks.items() if mark is not None),
+        *required(case, median).values(),
         tables.number(statistics.median(run['seconds'] for run in runs.values()) / 60, 1),
     ]
 
