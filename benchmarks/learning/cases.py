@@ -112,6 +112,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     'dqn-lunarlander': ('as published', {'lr_schedule': None}),
     **dict.fromkeys(('a2c-halfcheetah', 'a2c-hopper', 'a2c-ant'), ('as published', A2C_MUJOCO)),
+    'ppo-pendulum': ('as published', {'sde': True, 'sde_sample_frequency': 4, 'lr_schedule': None}),
     'ppo-ant': ('as published', {'log_std_init': None, 'lr_schedule': None}),
     'ppo-hopper': (
         'as published',
