@@ -147,6 +147,8 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # why a median is below the published score
 EXPLAINED: dict[str, str] = {
+    'a2c-lunarlander': 'Stable-Baselines3 scores less with these settings in LunarLander-v3.',
+    'ppo-ant-published': 'Stable-Baselines3 scores as little with these settings in Ant-v5.',
     'trpo-ant': (
         'Stable-Baselines3 scores no more: the observations of Ant-v5 contain contact forces, which were 0 in Ant-v3.'
     ),
