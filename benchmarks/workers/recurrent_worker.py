@@ -3,26 +3,15 @@
 import json
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks.workers.measure import report
+from benchmarks.workers.peer_worker import NAMES, course
 
 PACKAGES = ('stable-baselines3', 'sb3-contrib', 'torch', 'gymnasium', 'numpy')
 EVALUATION_SEED = 10_000
 # rollouts before the clock starts
 WARM_UP = 2
-NAMES = {
-    **{'n_steps': 'n_steps', 'minibatch_size': 'batch_size', 'ppo_epochs': 'n_epochs', 'gamma': 'gamma'},
-    **{'lam': 'gae_lambda', 'entropy_coef': 'ent_coef', 'value_loss_coef': 'vf_coef', 'grad_norm': 'max_grad_norm'},
-    **{'sde': 'use_sde', 'sde_sample_frequency': 'sde_sample_freq'},
-}
-
-
-def schedule(settings: dict[str, Any], name: str, course: str) -> float | Callable[[float], float]:
-    """Return a constant, or a line down to 0."""
-    value: float = settings[name]
-    return (lambda left: value * left) if settings.get(course) == 'linear' else value
 
 
 def make_env(job: dict[str, Any]) -> Any:
@@ -46,7 +35,7 @@ def make_model(job: dict[str, Any]) -> Any:
     envs: Any = make_vec_env(lambda: make_env(job), n_envs=settings['n_envs'], seed=job['seed'])
     if settings.get('normalize_obs'):
         envs = VecNormalize(envs, norm_reward=settings.get('normalize_reward', False), gamma=settings['gamma'])
-    options: dict[str, Any] = {there: settings[here] for here, there in NAMES.items() if here in settings}
+    options: dict[str, Any] = {there: settings[here] for here, there in NAMES['ppo'].items() if here in settings}
     policy = {
         'lstm_hidden_size': settings['memory'],
         'enable_critic_lstm': True,
@@ -55,8 +44,8 @@ def make_model(job: dict[str, Any]) -> Any:
         'ortho_init': False,
         'log_std_init': settings.get('log_std_init', 0.0),
     }
-    options['learning_rate'] = schedule(settings, 'lr', 'lr_schedule')
-    options['clip_range'] = schedule(settings, 'clip_norm', 'clip_schedule')
+    options['learning_rate'] = course(settings['lr'], settings.get('lr_schedule'))
+    options['clip_range'] = course(settings['clip_norm'], settings.get('clip_schedule'))
     return RecurrentPPO('MlpLstmPolicy', envs, policy_kwargs=policy, seed=job['seed'], device='cpu', **options)
 
 
