@@ -4,6 +4,7 @@ import argparse
 import functools
 import hashlib
 import json
+import re
 import shutil
 import statistics
 import sys
@@ -110,6 +111,52 @@ def keep(path: Path, case: LearningCase, seed: int, result: dict[str, Any] | Non
     jobs.keep(path, {'settings': settings_of(case), 'runs': runs}, key_of(case, peer))
 
 
+def merge(results: dict[str, Any], before: str) -> dict[str, Any]:
+    """Add the results that a section of the page shows to the kept ones, which replace those of the same seed."""
+    shown = read_section(before)
+    merged = dict(results)
+    for case in CASES:
+        for peer, runs in zip((False, True), shown.get(without_seed(case.command(1)), ()), strict=False):
+            if runs or runs_of(case, results, peer):
+                runs = runs | runs_of(case, results, peer)
+                merged[key_of(case, peer)] = {'settings': settings_of(case), 'runs': runs}
+    return merged
+
+
+def read_section(section: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Return the results by seed, and those of the peer, that a section shows, by the command without its seed."""
+    cells = [line[2:-2].split(' | ') for line in section.splitlines() if line.startswith('| ')]
+    commands = [line for line in section.splitlines() if is_command(line)]
+    found = {}
+    for row, command in zip(cells[1:], commands, strict=True):
+        named = dict(zip(HEADING, row, strict=True))
+        means, sampled = parse_numbers(named['each seed']), parse_numbers(named['sampled'])
+        seconds = 60 * parse_numbers(named['minutes a seed'])[0]
+        seeds = re.findall(r'\d+', command.rpartition('`')[0].rpartition(' --seed ')[2] + command.rpartition('`')[2])
+        runs = {seed: {'mean': mean, 'seconds': seconds} for seed, mean in zip(seeds, means, strict=True)}
+        for run, value in zip(runs.values(), sampled, strict=False):
+            run['sampled'] = value
+        peers = parse_numbers(named['peer here'])
+        pairs = enumerate(zip(peers[::2], peers[1::2], strict=True), 1)
+        found[without_seed(command)] = runs, {str(seed): {'mean': a, 'sampled': b} for seed, (a, b) in pairs}
+    return found
+
+
+def is_command(line: str) -> bool:
+    """Return whether a line of a section gives the command of a row."""
+    return line.startswith('- ') and '`xagents train ' in line
+
+
+def without_seed(line: str) -> str:
+    """Return the command in a line, up to its seed."""
+    return line[line.index('xagents train ') :].partition(' --seed ')[0]
+
+
+def parse_numbers(cell: str) -> list[float]:
+    """Return the numbers in a cell."""
+    return [float(one.replace(' ', '')) for one in re.findall(r'-?\d[\d ]*\.\d+', cell)]
+
+
 def write_scores(path: Path, results: dict[str, Any]) -> None:
     """Write the scores of the tuned settings, which `xagents presets` shows."""
     import yaml
@@ -119,15 +166,20 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
     scores: dict[str, dict[str, Any]] = {}
     for case in CASES:
         runs, kept = runs_of(case, results), before.get(case.agent, {}).get(case.key, {})
-        if case.digest and runs:
+        if case.digest and made_here(runs):
             kept = score(case, [runs[seed] for seed in sorted(runs, key=int)])
         if case.digest and kept.get('digest') == case.digest:
-            if peers := runs_of(case, results, peer=True):
+            if made_here(peers := runs_of(case, results, peer=True)):
                 kept['peer'] = median_of(peers, 'mean', 2)
             scores.setdefault(case.agent, {})[case.key] = kept
     text = yaml.safe_dump(scores, sort_keys=False, default_flow_style=None, width=120)
     header = '# Written by benchmarks/learning/run.py from its kept results. Do not edit.\n'
     tables.write_atomically(path, header + text)
+
+
+def made_here(runs: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the results that are kept on this machine: the others are only known from the page."""
+    return [run for run in runs.values() if 'date' in run]
 
 
 def median_of(runs: dict[str, Any], name: str, digits: int) -> float:
@@ -136,35 +188,29 @@ def median_of(runs: dict[str, Any], name: str, digits: int) -> float:
 
 
 def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the entry of a preset: see `xagents.factory.presets.Score`."""
+    """Return the entry of a preset: see `xagents.factory.presets.Score`. At least one run is kept with its date."""
     means = [run['mean'] for run in runs]
-    episodes, date = min(run.get('episodes', EPISODES) for run in runs), max(run['date'] for run in runs)
+    last = max((run for run in runs if 'date' in run), key=lambda run: run['date'])
+    episodes = min(run.get('episodes', EPISODES) for run in runs)
     found = {'median': round(statistics.median(means), 2), 'means': [round(mean, 2) for mean in means]}
-    version = runs[-1]['versions'].get('xagents', __version__)
-    return {**found, 'episodes': episodes, 'date': date, 'version': version, 'digest': case.digest}
+    version = last['versions'].get('xagents', __version__)
+    return {**found, 'episodes': episodes, 'date': last['date'], 'version': version, 'digest': case.digest}
 
 
 def render(results: dict[str, Any], before: str = '') -> str:
-    """Return the table of kept results, its commands, and the machines.
+    """Return the table of results, its commands, and the machines.
 
-    A row of `before`, the section of the page, stays if no result is kept and its command still has the settings of
-    the case: it may come from another machine.
+    Args:
+        results: kept on this machine.
+        before: the section of the page. Its results count, too: they may come from another machine.
     """
-    rows, commands, machines, versions, gaps = [], [], [], [], []
-    rows_before, about_before = read_section(before)
+    merged = merge(results, before)
+    rows, commands, about, gaps = [], [], [], []
     for case in CASES:
-        runs = runs_of(case, results)
+        runs, peers = (runs_of(case, merged, peer) for peer in (False, True))
         if not runs:
-            if (settings := without_seed(case.command(1))) in rows_before:
-                cells, command = rows_before[settings]
-                median = parse_number(dict(zip(HEADING, cells, strict=True))['median'])
-                now = {'environment': environment_cell(case), 'peer here': peer_cell(case, results)}
-                now |= required(case, median)
-                rows.append([now.get(name) or cell for name, cell in zip(HEADING, cells, strict=True)])
-                commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: {command[command.index("`") :]}')
-                gaps += gap(case, rows[-1])
             continue
-        rows.append(row(case, runs, peer_cell(case, results)))
+        rows.append(row(case, runs, peers))
         gaps += gap(case, rows[-1])
         seeds = sorted(map(int, runs))
         others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
@@ -172,13 +218,14 @@ def render(results: dict[str, Any], before: str = '') -> str:
             f'`xagents {one}`, then ' for one in case.dataset.commands
         )
         commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: {first or ""}`{case.command(seeds[0])}`{others}')
-        for run in [*runs.values(), *runs_of(case, results, peer=True).values()]:
-            machines.append(f'- {run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time')
-            versions.append(f'- {tables.versions(run["versions"])}')
+        about += made_here(runs) + made_here(peers)
     if not commands:
         return jobs.EMPTY
     made = 'Made by `python -m benchmarks.learning.run`, which trains what these commands train:'
-    machines_and_versions = dict.fromkeys([*machines, *versions, *about_before])
+    machines = [f'- {run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time' for run in about]
+    versions = [f'- {tables.versions(run["versions"])}' for run in about]
+    others = [line for line in before.splitlines() if line.startswith('- ') and not is_command(line)]
+    machines_and_versions = dict.fromkeys([*machines, *versions, *others])
     return tables.markdown(
         HEADING, rows, *gaps and [GAPS, '', *gaps, ''], made, '', *commands, '', *machines_and_versions
     )
@@ -189,26 +236,12 @@ def gap(case: LearningCase, cells: list[str]) -> list[str]:
     bounds, named = known_bounds(case.env), dict(zip(HEADING, cells, strict=True))
     if case.goal is None or bounds is None:
         return []
-    median = parse_number(named['median'])
+    (median,) = parse_numbers(named['median'])
     if median >= case.goal - 0.1 * (case.goal - bounds.random):
         return []
     peer = f'; peer here {named["peer here"]}' if named['peer here'] else ''
     reason = EXPLAINED.get(case.name, 'Not explained yet.')
     return [f'* {case.agent.upper()}, {named["environment"]}: {named["median"]} of {case.goal:g}{peer}. {reason}']
-
-
-def read_section(section: str) -> tuple[dict[str, tuple[list[str], str]], list[str]]:
-    """Return the cells and the line of each command in a section, by the command without its seed; and other lines."""
-    cells = [line[2:-2].split(' | ') for line in section.splitlines() if line.startswith('| ')]
-    lines = [line for line in section.splitlines() if line.startswith('- ')]
-    commands = [line for line in lines if '`xagents train ' in line]
-    rows = dict(zip(map(without_seed, commands), zip(cells[1:], commands, strict=True), strict=True))
-    return rows, [line for line in lines if line not in commands]
-
-
-def without_seed(line: str) -> str:
-    """Return the command in a line, up to its seed."""
-    return line[line.index('xagents train ') :].partition(' --seed ')[0]
 
 
 def required(case: LearningCase, median: float) -> dict[str, str]:
@@ -222,39 +255,25 @@ def required(case: LearningCase, median: float) -> dict[str, str]:
     }
 
 
-def parse_number(cell: str) -> float:
-    """Return the number in a cell."""
-    return float(cell.replace(' ', ''))
-
-
 def environment_cell(case: LearningCase) -> str:
     """Return the environment and the differences from the published settings."""
     return case.key + (f', {case.changed}' if case.changed else '')
 
 
-def peer_cell(case: LearningCase, results: dict[str, Any]) -> str:
-    """Return the scores of the peer, empty if there are none."""
-    runs = runs_of(case, results, peer=True)
-    if not runs:
-        return ''
-    means = tables.each(runs[seed]['mean'] for seed in sorted(runs, key=int))
-    return f'{means} ({tables.number(median_of(runs, "sampled", 1), 1)})'
-
-
-def row(case: LearningCase, runs: dict[str, Any], peer: str) -> list[str]:
+def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list[str]:
     """Return the cells of one case."""
-    means = [runs[seed]['mean'] for seed in sorted(runs, key=int)]
-    median = statistics.median(means)
+    ours, theirs = ([kept[seed] for seed in sorted(kept, key=int)] for kept in (runs, peers))
+    median = statistics.median(run['mean'] for run in ours)
     return [
         case.agent.upper(),
         environment_cell(case),
         tables.number(case.steps),
-        tables.each(means),
+        tables.each(run['mean'] for run in ours),
         tables.number(median, 1),
-        tables.number(median_of(runs, 'sampled', 1), 1) if all('sampled' in run for run in runs.values()) else '',
-        peer,
+        tables.each(run['sampled'] for run in ours) if all('sampled' in run for run in ours) else '',
+        ', '.join(f'{tables.number(run["mean"], 1)} ({tables.number(run["sampled"], 1)})' for run in theirs),
         *required(case, median).values(),
-        tables.number(statistics.median(run['seconds'] for run in runs.values()) / 60, 1),
+        tables.number(statistics.median(run['seconds'] for run in ours) / 60, 1),
     ]
 
 
@@ -295,7 +314,7 @@ def write_page(options: argparse.Namespace) -> None:
     results = read(options.results)
     before = tables.sections(options.page.read_text()).get('learning', '')
     tables.write_section(options.page, 'learning', render(results, before))
-    write_scores(options.scores, results)
+    write_scores(options.scores, merge(results, before))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -65,23 +65,39 @@ def test_the_peer_has_its_own_results_a_column_and_a_score(tmp_path):
     learning.keep(path, case, 1, {**RUN, 'mean': 200.0, 'sampled': 190.0})
     results = json.loads(path.read_text())
     assert learning.runs_of(case, results).keys() == {'1'}
-    cells = dict(
-        zip(
-            learning.HEADING,
-            learning.row(case, learning.runs_of(case, results), learning.peer_cell(case, results)),
-            strict=True,
-        )
-    )
-    assert cells['peer here'] == '10.0, 80.0, 30.0 (25.0)' and cells['sampled'] == '190.0'
+    runs = [learning.runs_of(case, results, peer) for peer in (False, True)]
+    cells = dict(zip(learning.HEADING, learning.row(case, *runs), strict=True))
+    assert cells['peer here'] == '10.0 (5.0), 80.0 (75.0), 30.0 (25.0)' and cells['sampled'] == '190.0'
     learning.write_scores(tmp_path / 'scores.yaml', results)
     entry = yaml.safe_load((tmp_path / 'scores.yaml').read_text())['dqn']['LunarLander-v3']
     assert (entry['median'], entry['peer']) == (200.0, 30.0)
-    # a row that another machine measured gets the column, too
-    section = learning.render(results)
-    rendered = learning.render({key: kept for key, kept in results.items() if key.endswith('peer')}, section)
-    assert '| 200.0 | 190.0 | 10.0, 80.0, 30.0 (25.0) |' in rendered
     names = {learning.Training(case, 1, tmp_path, peer=peer).folder.name for peer in (False, True)}
     assert len(names) == 2
+
+
+def test_results_of_other_machines_stay_in_the_table(tmp_path):
+    case, other = BY_NAME['ppo-ant'], BY_NAME['bc-pendulum']
+    first, second = tmp_path / 'first.json', tmp_path / 'second.json'
+    for seed, mean in ((1, 1000.0), (2, -20.5)):
+        learning.keep(first, case, seed, {**RUN, 'mean': mean, 'sampled': mean - 5})
+    learning.keep(first, case, 1, {**RUN, 'mean': 250.0, 'sampled': -1234.5}, peer=True)
+    learning.keep(first, other, 3, {**RUN, 'mean': -150.0, 'sampled': -160.0})
+    for seed, mean in ((2, 7.0), (10, 2000.0)):
+        learning.keep(second, case, seed, {**RUN, 'mean': mean, 'sampled': mean + 1, 'date': '2026-05-06'})
+    page = learning.render(json.loads(first.read_text()))
+    merged = learning.render(json.loads(second.read_text()), page)
+    line = next(line for line in merged.splitlines() if case.key in line)
+    assert '| 1 000.0, 7.0, 2 000.0 | 1 000.0 | 995.0, 8.0, 2 001.0 | 250.0 (-1 234.5) |' in line
+    assert f'`{case.command(1)}`, and with --seed 2, 10' in merged and other.command(3) in merged
+    assert '2026-01-02' in merged and '2026-05-06' in merged
+    assert learning.render({}, merged) == merged
+
+    results = learning.merge(json.loads(second.read_text()), page)
+    learning.write_scores(tmp_path / 'scores.yaml', results)
+    scores = yaml.safe_load((tmp_path / 'scores.yaml').read_text())
+    assert scores['ppo']['Ant-v5']['means'] == [1000.0, 7.0, 2000.0] and 'bc' not in scores
+    # a result of other settings is not shown
+    assert learning.render({}, merged.replace('--clip-norm 0.2', '--clip-norm 0.3')).count('| PPO |') == 0
 
 
 def test_the_peer_refuses_options_without_a_counterpart():
@@ -98,7 +114,7 @@ def test_scores_far_below_the_published_ones_are_listed_with_a_reason():
 
     def listed(mean):
         runs = {'1': {**RUN, 'mean': mean, 'sampled': mean}}
-        return learning.gap(case, learning.row(case, runs, '12.0 (13.0)'))
+        return learning.gap(case, learning.row(case, runs, {'1': {'mean': 12.0, 'sampled': 13.0}}))
 
     assert not listed(limit + 0.1) and not learning.gap(BY_NAME['pqn-lunarlander'], [''] * len(learning.HEADING))
     (line,) = listed(limit - 0.1)
