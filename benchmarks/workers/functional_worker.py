@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.workers.measure import report, use_one_core
 
-PACKAGES = ('tensorflow', 'tensorflow-cpu', 'gymnasium', 'numpy')
+PACKAGES = ('tensorflow', 'gymnasium', 'numpy')
 
 
 class EnvJob(NamedTuple):

@@ -109,9 +109,9 @@ def check_updates(settings: AnySettings, steps: int, updates: int) -> None:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of Python and of installed packages."""
+    """Return the versions of Python and of installed packages; TensorFlow has two names."""
     found = {'python': sys.version.split()[0]}
-    for package in packages:
+    for package in (name for one in packages for name in ((one, 'tensorflow-cpu') if one == 'tensorflow' else (one,))):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

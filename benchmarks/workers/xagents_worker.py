@@ -7,7 +7,7 @@ from benchmarks.workers.flops import peak_matters, peak_size, update_share
 from benchmarks.workers.measure import Clock, Job, check_updates, hold_to_one_core, matmul_peak, report, resident_mb
 from benchmarks.workers.settings import NOISY, AnySettings, OffPolicySettings, Settings, translate
 
-PACKAGES = ('tensorflow', 'tensorflow-cpu', 'keras', 'gymnasium', 'numpy', 'ale-py')
+PACKAGES = ('tensorflow', 'keras', 'gymnasium', 'numpy', 'ale-py')
 
 
 ON_POLICY = """n_envs n_steps gamma lam lr optimizer opt_epsilon=optimizer_epsilon normalize_advantage precision seed"""
