@@ -58,9 +58,13 @@ CONTRIBUTED = ('TRPO', 'TQC', 'CrossQ', 'QRDQN')
 
 
 def differences(agent: str, options: dict[str, Any]) -> list[str]:
-    """Return the options that Stable-Baselines3 does not have."""
+    """Return the options that Stable-Baselines3 does not have, or not with these values."""
     names = NAMES.get(agent)
-    return sorted(options) if names is None else sorted(options.keys() - names.keys() - OTHERS)
+    if names is None:
+        return sorted(options)
+    own = {'optimizer': 'rmsprop' if agent == 'a2c' else 'adam', 'huber': True}
+    others = {name for name, value in own.items() if options.get(name, value) != value}
+    return sorted((options.keys() - names.keys() - OTHERS) | others)
 
 
 def class_name(agent: str, options: dict[str, Any]) -> str:

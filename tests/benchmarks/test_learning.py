@@ -104,7 +104,9 @@ def test_the_peer_refuses_options_without_a_counterpart():
     without = {case.name for case in CASES if peer_worker.differences(case.agent, case.options)}
     offline = {case.name for case in CASES if case.agent in ('bc', 'iql', 'td3-bc')}
     assert without >= offline and {'ppo-ant', 'a2c-hopper', 'trpo-ant', 'dqn-lunarlander-quantile'}.isdisjoint(without)
-    assert peer_worker.differences('ppo', {'n_steps': 1, 'memory': 64}) == ['memory']
+    assert peer_worker.differences('ppo', {'n_steps': 1, 'memory': 64, 'optimizer': 'muon'}) == ['memory', 'optimizer']
+    assert peer_worker.differences('a2c', {'optimizer': 'adam'}) == ['optimizer']
+    assert peer_worker.differences('dqn', {'huber': False}) == ['huber']
 
 
 def test_scores_far_below_the_published_ones_are_listed_with_a_reason():
