@@ -177,13 +177,16 @@ class ArgumentPacker:
         self._joined = [i for i in range(len(key)) if i not in self._separate]
         self._sizes = [sizes[i] for i in self._joined]
         self._words = _aligned(sum(self._sizes))
+        parts = zip(np.split(self._words, np.cumsum(self._sizes)), self._joined, strict=False)
+        # the place of each array in the words
+        self._places = [(_view(part, *key[i]), i) for part, i in parts]
         shares = shares and not tf.config.list_logical_devices('GPU')  # a device may read the memory later
         self._tensor = tf.experimental.dlpack.from_dlpack(self._words.__dlpack__()) if shares else None
 
     def pack(self, arrays: Sequence[np.ndarray]) -> list[tf.Tensor]:
         """Return the tensors for a call, which must end before the next `pack`."""
-        if self._joined:
-            np.concatenate([_words(arrays[i]).ravel() for i in self._joined], out=self._words[: sum(self._sizes)])
+        for place, i in self._places:
+            place[...] = arrays[i]
         words = tf.constant(self._words.copy()) if self._tensor is None else self._tensor
         return [words, *(tf.constant(arrays[i]) for i in self._separate)]
 
@@ -207,15 +210,13 @@ def _aligned(n: int) -> np.ndarray:
     return memory[start : start + max(n, 1) * 4].view(np.int32)
 
 
-def _words(array: np.ndarray) -> np.ndarray:
-    """Return an array as int32: floats as their bits, bools as 0 and 1."""
-    if array.dtype == np.float32:
-        return np.ascontiguousarray(array).view(np.int32)
-    return array.astype(np.int32, copy=False)
+def _view(words: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """Return words of int32 as the array into which an argument is copied: floats as their bits, bools as 0 and 1."""
+    return words.view(np.float32 if dtype == np.float32 else np.int32).reshape(shape)
 
 
 def _out_of_words(words: tf.Tensor, dtype: np.dtype) -> tf.Tensor:
-    """Undo `_words`."""
+    """Undo `_view`."""
     if dtype == np.int32:
         return words
     return tf.bitcast(words, tf.float32) if dtype == np.float32 else words != 0
