@@ -6,6 +6,8 @@ import yaml
 
 from benchmarks.learning import run as learning
 from benchmarks.learning.cases import CASES, EXPLAINED, LearningCase
+from benchmarks.tables import sections
+from benchmarks.venvs import PAGE
 from benchmarks.workers import peer_worker
 from tests.benchmarks.common import trial_options
 from xagents.factory import presets
@@ -122,3 +124,19 @@ def test_scores_far_below_the_published_ones_are_listed_with_a_reason():
     (line,) = listed(limit - 0.1)
     assert 'peer here 12.0 (13.0)' in line and f'{goal:g}' in line and line.startswith('* A2C, LunarLander-v3')
     assert EXPLAINED.keys() <= BY_NAME.keys() and all(reason.endswith('.') for reason in EXPLAINED.values())
+
+
+def test_the_reasons_for_low_scores_agree_with_the_page():
+    shown = learning.merge({}, sections(PAGE.read_text())['learning'])
+    for name, reason in EXPLAINED.items():
+        case = BY_NAME[name]
+        runs, peers = (learning.runs_of(case, shown, peer) for peer in (False, True))
+        if not runs:
+            continue
+        cells = learning.row(case, runs, peers)
+        assert learning.gap(case, cells), f'{name} is not below its published score'
+        if 'Stable-Baselines3' in reason:
+            assert learning.gap(case, learning.row(case, peers, {})), f'{name}: the peer is not below, or was not run'
+        if 'the preset' in reason:
+            preset = learning.runs_of(BY_NAME[name.removesuffix('-published')], shown)
+            assert learning.median_of(preset, 'mean', 2) > learning.median_of(runs, 'mean', 2), name
