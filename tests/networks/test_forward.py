@@ -269,3 +269,31 @@ def test_a_row_has_the_same_bits_by_the_kernels_of_other_processors(kernels):
     done = subprocess.run([sys.executable, '-c', KERNELS], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() in ('True', 'False')
+
+
+BLAS_THREADS = """
+import numpy as np
+from threadpoolctl import threadpool_info
+from xagents.networks.numpy_inference import NumpyNetwork
+from xagents.networks.plan import LayerCall, NetworkPlan
+
+def threads():
+    return max(pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas')
+
+plan = NetworkPlan((256,), (LayerCall('dense', 0, 1, 0, (256, 256), True, (), 'tanh'),), (1,), 256 * 257)
+network = NumpyNetwork(plan, np.zeros(256 * 257, np.float32))
+for n in (1, 32):
+    network(np.zeros((n, 256), np.float32))
+    seen = []
+    network._prepared[n, False].steps.append((lambda source, target: seen.append(threads()), None, None))
+    network(np.zeros((n, 256), np.float32))
+    print(*seen, threads())
+"""
+
+
+def test_a_large_product_uses_one_thread_of_blas_and_leaves_the_setting_of_the_process():
+    environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '2', 'OMP_NUM_THREADS': '2', 'MKL_NUM_THREADS': '2'}
+    done = subprocess.run([sys.executable, '-c', BLAS_THREADS], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    small, large = (line.split() for line in done.stdout.splitlines())
+    assert small[0] == small[1] == large[1] and large[0] == '1'
