@@ -83,6 +83,7 @@ ASKED: dict[str, dict[str, Any]] = {
     'crossq-pendulum': {'asked': -155},
     'crossq-lunarlandercontinuous': {'asked': 240, 'seeds': (1,)},
     'tqc-pendulum': {'asked': -155}, 'tqc-lunarlandercontinuous': {'asked': 240, 'seeds': (1,)},
+    'sac-cartpole': {'asked': 475},
     'sac-pendulum': {'asked': -160}, 'sac-mountaincarcontinuous': {'asked': 90},
     'sac-bipedalwalker': {'asked': 270, 'seeds': (1,)}, 'tqc-bipedalwalker': {'asked': 300, 'seeds': (1,)},
     'sac-lunarlandercontinuous': {'asked': 220, 'seeds': (1,)},
