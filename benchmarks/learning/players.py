@@ -46,39 +46,42 @@ class TwoSteps(Opponents):
 
     def act(self, name: int, observation: Any, rng: np.random.Generator) -> int:
         """Return a column."""
-        own, other = (observation['observation'][:, :, plane].astype(bool) for plane in (0, 1))
+        own, other = (pieces_of(observation['observation'][:, :, plane]) for plane in (0, 1))
         legal = np.flatnonzero(observation['action_mask'])
-        if len(wins := winning_columns(own, other)):
+        if wins := winning_columns(own, other):
             return int(rng.choice(wins))
-        safe = [column for column in legal if not len(winning_columns(other, dropped(own, other, column)))]
+        safe = [column for column in legal if not winning_columns(other, dropped(own, other, int(column)))]
         return int(rng.choice(safe or legal))
 
 
-def dropped(own: np.ndarray, other: np.ndarray, column: int) -> np.ndarray:
-    """Return the pieces of a player after one more in a column; row 0 is the top."""
-    row = np.flatnonzero(~(own | other)[:, column])[-1]
-    after = own.copy()
-    after[row, column] = True
-    return after
+# Pieces of connect four are bits of a number. A column has seven: its six rows from the bottom, and one that stays
+# empty, so that no line goes on in the next column.
+ROWS, COLUMNS, STRIDE = 6, 7, 7
 
 
-def winning_columns(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+def pieces_of(plane: np.ndarray) -> int:
+    """Return the pieces of a player from a plane [rows, columns] of an observation, whose first row is the top."""
+    rows, columns = np.nonzero(plane)
+    return sum(1 << STRIDE * int(column) + ROWS - 1 - int(row) for row, column in zip(rows, columns, strict=True))
+
+
+def dropped(own: int, other: int, column: int) -> int:
+    """Return the pieces of a player after one more in a column that is not full."""
+    taken = own | other
+    # the carry of an addition stops at the lowest free row
+    return own | (taken + (1 << STRIDE * column)) & ~taken
+
+
+def winning_columns(own: int, other: int) -> list[int]:
     """Return the columns in which a player completes four in a row."""
-    free = np.flatnonzero(~(own | other)[0])
-    return np.array([column for column in free if has_four(dropped(own, other, column))], int)
+    free = (column for column in range(COLUMNS) if not (own | other) >> STRIDE * column + ROWS - 1 & 1)
+    return [column for column in free if has_four(dropped(own, other, column))]
 
 
-def has_four(pieces: np.ndarray) -> bool:
+def has_four(pieces: int) -> bool:
     """Return whether four pieces are in a row, a column or a diagonal."""
-    rows, columns = pieces.shape
-    for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
-        line = np.ones((rows, columns), bool)
-        for i in range(4):
-            shifted = np.zeros_like(line)
-            to = slice(max(-right * i, 0), columns - max(right * i, 0))
-            source = slice(max(right * i, 0), columns + min(right * i, 0))
-            shifted[: rows - down * i, to] = pieces[down * i :, source]
-            line &= shifted
-        if line.any():
+    for step in (1, STRIDE - 1, STRIDE, STRIDE + 1):
+        pairs = pieces & pieces >> step
+        if pairs & pairs >> 2 * step:
             return True
     return False
