@@ -112,7 +112,7 @@ CONNECT_FOUR = {
             **{**GAME, 'env': 'pettingzoo:classic.connect_four_v3', 'n_steps': 64, 'net': [256, 256]},
             **{'entropy_coef': 0.1, 'lam': 0.9},
         },
-        2_000_000,
+        4_500_000,
         # many games against the newest policy: a share of 0.2 gave 0.43 and 0.41 of games won after 1.5 million steps
         {**SELF_PLAY, 'snapshot_frequency': 20_000, 'latest': 0.6},
         score=functools.partial(play_games, opponents={'random': None, 'two steps': TwoSteps()}),
