@@ -116,7 +116,7 @@ def merge(results: dict[str, Any], before: str) -> dict[str, Any]:
     shown = read_section(before)
     merged = dict(results)
     for case in CASES:
-        for peer, runs in zip((False, True), shown.get(without_seed(case.command(1)), ()), strict=False):
+        for peer, runs in zip((False, True), shown.get(case.command(1).partition(' --seed ')[0], ()), strict=False):
             if runs or runs_of(case, results, peer):
                 runs = runs | runs_of(case, results, peer)
                 merged[key_of(case, peer)] = {'settings': settings_of(case), 'runs': runs}
@@ -132,24 +132,22 @@ def read_section(section: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]
         named = dict(zip(HEADING, row, strict=True))
         means, sampled = parse_numbers(named['each seed']), parse_numbers(named['sampled'])
         seconds = 60 * parse_numbers(named['minutes a seed'])[0]
-        seeds = re.findall(r'\d+', command.rpartition('`')[0].rpartition(' --seed ')[2] + command.rpartition('`')[2])
-        runs = {seed: {'mean': mean, 'seconds': seconds} for seed, mean in zip(seeds, means, strict=True)}
+        train, _, seeds = command[command.index('xagents train ') :].partition(' --seed ')
+        runs = {
+            seed: {'mean': mean, 'seconds': seconds}
+            for seed, mean in zip(re.findall(r'\d+', seeds), means, strict=True)
+        }
         for run, value in zip(runs.values(), sampled, strict=False):
             run['sampled'] = value
         peers = parse_numbers(named['peer here'])
         pairs = enumerate(zip(peers[::2], peers[1::2], strict=True), 1)
-        found[without_seed(command)] = runs, {str(seed): {'mean': a, 'sampled': b} for seed, (a, b) in pairs}
+        found[train] = runs, {str(seed): {'mean': a, 'sampled': b} for seed, (a, b) in pairs}
     return found
 
 
 def is_command(line: str) -> bool:
     """Return whether a line of a section gives the command of a row."""
     return line.startswith('- ') and '`xagents train ' in line
-
-
-def without_seed(line: str) -> str:
-    """Return the command in a line, up to its seed."""
-    return line[line.index('xagents train ') :].partition(' --seed ')[0]
 
 
 def parse_numbers(cell: str) -> list[float]:
@@ -224,8 +222,8 @@ def render(results: dict[str, Any], before: str = '') -> str:
     made = 'Made by `python -m benchmarks.learning.run`, which trains what these commands train:'
     machines = [f'- {run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time' for run in about]
     versions = [f'- {tables.versions(run["versions"])}' for run in about]
-    others = [line for line in before.splitlines() if line.startswith('- ') and not is_command(line)]
-    machines_and_versions = dict.fromkeys([*machines, *versions, *others])
+    kept_lines = [line for line in before.splitlines() if line.startswith('- ') and not is_command(line)]
+    machines_and_versions = dict.fromkeys([*machines, *versions, *kept_lines])
     return tables.markdown(
         HEADING, rows, *gaps and [GAPS, '', *gaps, ''], made, '', *commands, '', *machines_and_versions
     )

@@ -1,5 +1,6 @@
 """Functions of all workers: their job, memory, clock, peak of matrix products, and the printed result."""
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -109,13 +110,11 @@ def check_updates(settings: AnySettings, steps: int, updates: int) -> None:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of Python and of installed packages; TensorFlow has two names."""
+    """Return the versions of Python and of installed packages, also of their builds for processors (tensorflow-cpu)."""
     found = {'python': sys.version.split()[0]}
-    for package in (name for one in packages for name in ((one, 'tensorflow-cpu') if one == 'tensorflow' else (one,))):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    for name in (name for package in packages for name in (package, f'{package}-cpu')):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
     return found
 
 
