@@ -12,6 +12,7 @@ import xagents
 from tests.base.test_off_policy_updates import BOX, LR, A, B, D, close, descended, float64, forward, gradient, unflat
 from tests.problems import Arbitrary
 from xagents.networks.distributions import SquashedGaussian
+from xagents.options.errors import OptionError
 from xagents.sac.discrete.agent import DiscreteSAC
 
 N_ACTIONS = 3
@@ -234,6 +235,19 @@ def test_a_learned_temperature_moves_the_entropy_to_its_target():
         logs = agent.update_policy(observations, (), tf.ones(()))
         agent.actor_step.optimizer.learning_rate.assign(0.05)
     assert float(logs['stats/entropy']) == pytest.approx(0.9, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ('discrete', 'target', 'expected'),
+    [
+        (True, 1.1, 'at least 0 and less than 1.1 nats'),
+        (True, -0.1, 'at least 0 and less than 1.1 nats'),
+        (False, 1.4, 'less than 1.39 nats'),
+    ],
+)
+def test_a_target_that_no_policy_has_is_refused(discrete, target, expected):
+    with pytest.raises(OptionError, match=f'^target_entropy: got {target:g}, expected {expected}'):
+        make(discrete, target_entropy=target)
 
 
 def test_warm_up_and_greedy_actions():

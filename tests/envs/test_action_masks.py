@@ -68,7 +68,7 @@ def test_masks_of_several_choices_are_concatenated(agent_id):
 def test_random_actions_while_recording_are_legal(tmp_path, monkeypatch):
     monkeypatch.setenv('MINARI_DATASETS_PATH', str(tmp_path))
     pytest.importorskip('minari')
-    for agent_id in ('ppo', 'dqn'):
+    for agent_id in ('ppo', 'dqn', 'rainbow'):
         with contextlib.closing(make(agent_id)) as agent:
             xagents.record(
                 agent, f'masked-{agent_id}-v0', episodes=4, random_actions=1.0, seed=1, say=lambda line: None

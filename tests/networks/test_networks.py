@@ -22,6 +22,7 @@ from xagents.networks.models import (
     with_log_std,
     with_logits,
 )
+from xagents.registry.agents import BUILTIN_AGENTS
 
 PACKAGE = Path(xagents.__file__).parent
 SHIPPED = sorted(PACKAGE.glob('**/models/*.cfg'))
@@ -99,6 +100,15 @@ def test_net_options_describe_the_shipped_files():
     assert described(q) == described(parse_network(DQN / 'ann.cfg'))
     actor = dense_network([400, 300], outputs=('actor',), output_activation='tanh', **uniform)
     assert described(actor) == described(parse_network(PACKAGE / 'td3/models/ann-actor.cfg'))
+
+
+@pytest.mark.parametrize('agent_id', BUILTIN_AGENTS)
+def test_shipped_files_have_the_initial_weights_of_net(agent_id):
+    entry = BUILTIN_AGENTS[agent_id]
+    for form in filter(None, (entry, entry.for_discrete)):
+        for path in (path for model in form.models for paths in form.files(model).values() for path in paths):
+            layers = [layer for layer in parse_network(path).layers if layer.kind in ('dense', 'convolutional')]
+            assert {layer.initializer for layer in layers} == {form.initializer}, path
 
 
 def test_kernels_and_biases_are_uniform_within_the_root_of_the_inputs():

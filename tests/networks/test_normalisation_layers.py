@@ -211,6 +211,24 @@ def test_on_policy_agents_refuse_batches_and_learn_with_layers(agent_id, eager, 
     assert not all(np.array_equal(a, b) for a, b in zip(before, agent.output_models[-1].get_weights(), strict=True))
 
 
+@pytest.mark.parametrize(('agent_id', 'kind'), [('pqn', 'LayerNormalization'), ('crossq', 'BatchRenorm')])
+def test_none_turns_the_normalisation_of_an_agent_off(agent_id, kind):
+    def kinds(**options):
+        env = 'CartPole-v1' if agent_id == 'pqn' else 'Pendulum-v1'
+        agent = xagents.make(agent_id, env, net=[4], seed=1, **options)
+        return {type(layer).__name__ for layer in agent.output_models[0].layers}
+
+    assert kind in kinds() and kind not in kinds(normalize_layers='none')
+
+
+def test_a_normalisation_of_batches_keeps_float32_statistics_in_bfloat16():
+    options = {**DENSE, **REPLAY, 'normalize_layers': 'batch', 'precision': 'bfloat16'}
+    agent = xagents.make('dqn', 'CartPole-v1', **options)
+    agent.fit(max_steps=40)
+    statistics = [v for v in agent.actor.model.weights if 'moving' in v.path]
+    assert statistics and all(v.dtype == 'float32' and np.isfinite(v.numpy()).all() for v in statistics)
+
+
 def test_the_flag_needs_net():
     code, _, stderr = execute('train', 'dqn', '--env', 'CartPole-v1', '--max-steps', '9', '--normalize-layers', 'layer')
     assert (code, stderr) == (2, 'xagents train: --normalize-layers: got layer, which requires --net\n')

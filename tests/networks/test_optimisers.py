@@ -150,6 +150,9 @@ def test_muon_is_for_the_matrices_between_the_first_and_the_last_layers():
     assert len(outer_matrices(sde)) == 4 and 'deviations/log_std' in outer_matrices(sde)
     images = ModelReader(CNN_CRITIC, [1], (84, 84, 4), action_units=2).build_model()
     assert outer_matrices(images) == ['dense-0/kernel', 'dense-critic/kernel'], 'the actions enter after convolutions'
+    noisy = ModelReader(dense_network([8, 8], outputs=('q',)), [3], (4,), noisy=True).build_model()
+    left = {v.path for v in noisy.trainable_variables if len(v.shape) == 2} - {*outer_matrices(noisy)}
+    assert left == {'dense-q-1/kernel', 'dense-q-1/kernel_std'}, 'the noise enters every layer'
 
 
 def test_outer_matrices_of_other_models():

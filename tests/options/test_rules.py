@@ -32,7 +32,7 @@ OF_GROUPS = [
     ),
     ('dqn', {'buffer_max_size': 10, 'buffer_batch_size': 20}, 'buffer_batch_size: got 20, expected at most the 10 of'),
     ('dqn', {'her': True, 'n_step': 3}, 'n_step: got 3 with --her, expected 1'),
-    ('dqn', {'her': True, 'prioritized': True}, 'prioritized: got true with --her, which samples uniformly'),
+    ('dqn', {'her': True, 'prioritized': True}, 'prioritized: cannot be used with --her, which samples'),
     ('dqn', {'her_strategy': 'final'}, 'her_strategy: got final, which requires --her'),
     ('dqn', {'her_ratio': 0.5}, 'her_ratio: got 0.5, which requires --her'),
     ('dqn', {'gradient_steps': 0}, 'gradient_steps: got 0, expected -1 (as many as steps taken)'),
@@ -62,6 +62,11 @@ OF_GROUPS = [
     ('dqn', {'noisy': True, 'epsilon_ladder': True}, 'epsilon_ladder: requires --no-noisy'),
     ('dqn', {'munchausen_alpha': 0.5}, 'munchausen_alpha: got 0.5, which requires --munchausen'),
     ('dqn', {'munchausen_temperature': 0.5}, 'munchausen_temperature: got 0.5, which requires --munchausen'),
+    (
+        'rainbow',
+        {'her': True, 'n_step': 1},
+        'prioritized: cannot be used with --her, which samples uniformly, expected --no-prioritized',
+    ),
     ('dqn', {'munchausen': True, 'double': True}, 'munchausen: cannot be used with --double, expected one of the two'),
     ('dqn', {'munchausen': True, 'n_step': 2}, 'n_step: got 2 with --munchausen, expected 1'),
     ('sac', {'log_std_init': -1.0}, 'log_std_init: got -1.0, which requires --sde'),
@@ -188,6 +193,8 @@ OF_MEMORY = [
     ('dqn', True, {'prioritized': True}, 'prioritized: cannot be used with memory'),
     ('dqn', True, {'her': True}, 'her: cannot be used with memory'),
     ('dqn', True, {'noisy': True}, 'noisy: cannot be used with memory'),
+    ('rainbow', True, {'n_step': 1, 'noisy': False}, 'prioritized: cannot be used with memory, expected --no-prior'),
+    ('rainbow', True, {'n_step': 1, 'prioritized': False}, 'noisy: cannot be used with memory, expected --no-noisy'),
     ('dqn', True, {'conservative': 1.0}, 'conservative: got 1.0 with memory'),
 ]
 OF_RUNS = [

@@ -306,13 +306,14 @@ class NoisyNetworkPolicy(Policy):
         network: from observations, and noise [N, n_noise], to a value per action.
         n_actions: number of actions.
         n_noise: length of the noise of one action.
+        masked: whether the network returns `ILLEGAL` for illegal actions.
     """
 
     columns: ColumnSpecs = {'actions': ((), np.int32)}
     is_pure = True
 
-    def __init__(self, network: ActingNetwork, n_actions: int, n_noise: int):
-        self.network, self.n_actions, self.n_noise = network, n_actions, n_noise
+    def __init__(self, network: ActingNetwork, n_actions: int, n_noise: int, masked: bool = False):
+        self.network, self.n_actions, self.n_noise, self.masked = network, n_actions, n_noise, masked
         self.output_units = (n_actions,)
 
     def __call__(self, observations: np.ndarray, noise: np.ndarray | None, /, **others: Any) -> dict[str, np.ndarray]:
@@ -331,7 +332,8 @@ class NoisyNetworkPolicy(Policy):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of `policy_from_dict` for an equal policy."""
-        return {'kind': 'noisy-network', 'n_actions': self.n_actions, 'n_noise': self.n_noise}
+        masked = {'masked': True} if self.masked else {}
+        return {'kind': 'noisy-network', 'n_actions': self.n_actions, 'n_noise': self.n_noise, **masked}
 
 
 class NoisyPolicy(Policy):
@@ -464,7 +466,7 @@ def policy_from_dict(record: Mapping[str, Any], network: ActingNetwork, action_s
         if record['kind'] == 'epsilon-greedy':
             return EpsilonGreedyPolicy(network, record['n_actions'], record['epsilon'], masked=masked)
         if record['kind'] == 'noisy-network':
-            return NoisyNetworkPolicy(network, record['n_actions'], record['n_noise'])
+            return NoisyNetworkPolicy(network, record['n_actions'], record['n_noise'], masked)
         if record['kind'] == 'noisy':
             exploration = OrnsteinUhlenbeckNoise() if record['drifts'] else None
             return NoisyPolicy(network, record['n_units'], record['scale'], exploration)

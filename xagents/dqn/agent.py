@@ -116,10 +116,10 @@ class DQN(OffPolicy):
 
     def make_policy(self, network: ActingNetwork) -> Policy:
         """Return the ε-greedy policy, or that of a noisy network."""
-        o = self.options
+        o, masked = self.options, self.envs.n_mask > 0
         if o.noisy:
-            return NoisyNetworkPolicy(network, self.n_actions, self.n_noise)
-        return EpsilonGreedyPolicy(network, self.n_actions, o.epsilon_end, o.epsilon_ladder, self.envs.n_mask > 0)
+            return NoisyNetworkPolicy(network, self.n_actions, self.n_noise, masked)
+        return EpsilonGreedyPolicy(network, self.n_actions, o.epsilon_end, o.epsilon_ladder, masked)
 
     def greedy_model(self, network: keras.Model) -> keras.Model:
         """Return the network without noise."""

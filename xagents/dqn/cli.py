@@ -150,12 +150,10 @@ class DQNOptions(OffPolicyOptions):
             lambda o: o.distribution == 'categorical' and o.value_min >= o.value_max,
             'got {o.value_min:g}, expected less than the {o.value_max:g} of --value-max',
         ),
+        *excluded(('prioritized',), 'with --her, which samples uniformly', lambda o: o.her),
         *excluded(('huber', 'munchausen'), 'with --distribution {o.distribution}', lambda o: o.distribution),
         *(needs(name, '--no-noisy', lambda o: not o.noisy) for name in _EPSILON_OPTIONS),
-        *(
-            needs(name, '--munchausen', lambda o: o.munchausen)
-            for name in ('munchausen_alpha', 'munchausen_temperature')
-        ),
+        *(needs(name, '--munchausen', lambda o: o.munchausen) for name in _MUNCHAUSEN_OPTIONS),
         Rule(
             'munchausen',
             lambda o: o.munchausen and o.double,

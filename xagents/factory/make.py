@@ -536,7 +536,8 @@ def _network_without_memory(entry: Entry, network: NetworkRole, envs: Envs, sett
         activation = settings.network.activation or ('relu' if block else entry.activation)
         initializer = settings.network.initializer or entry.initializer
         shared = uses_variant or network.shares_trunk
-        normalise = settings.network.normalize_layers or entry.normalise
+        chosen = settings.network.normalize_layers or entry.normalise
+        normalise = None if chosen == 'none' else chosen
         return dense_network(net, activation, shared, outputs, last, initializer, normalise, block)
     files = entry[network.option]['cnn' if has_images else 'ann']
     if not files:

@@ -62,7 +62,9 @@ class Proposal(NamedTuple):
     def normalisation(self) -> str:
         """The flag or the agent that normalises the layers of --net; empty if none does."""
         own = self.network.normalize_layers
-        return f'--normalize-layers {own}' if own else self.entry.id if self.entry.normalise == 'batch' else ''
+        if own is None:
+            return self.entry.id if self.entry.normalise == 'batch' else ''
+        return '' if own == 'none' else f'--normalize-layers {own}'
 
 
 def _net_with_file(p: Proposal) -> str:

@@ -84,9 +84,10 @@ class BatchRenorm(keras.layers.Layer):
     def build(self, input_shape: Sequence[int | None]) -> None:
         """Create the scale, the offset, and the moving statistics, [C] each."""
         shape = (input_shape[-1],)
-        self.gamma = self.add_weight(shape=shape, initializer='ones', name='gamma', dtype='float32')
-        self.beta = self.add_weight(shape=shape, initializer='zeros', name='beta', dtype='float32')
-        fixed: dict[str, Any] = {'trainable': False, 'dtype': 'float32'}
+        own: dict[str, Any] = {'dtype': 'float32', 'autocast': False}
+        self.gamma = self.add_weight(shape=shape, initializer='ones', name='gamma', **own)
+        self.beta = self.add_weight(shape=shape, initializer='zeros', name='beta', **own)
+        fixed = {'trainable': False, **own}
         self.moving_mean = self.add_weight(shape=shape, initializer='zeros', name='moving_mean', **fixed)
         self.moving_variance = self.add_weight(shape=shape, initializer='ones', name='moving_variance', **fixed)
         self.steps = self.add_weight(shape=(), initializer='zeros', name='steps', **fixed)

@@ -420,8 +420,13 @@ def _nearest_weights(tensors: Sequence[Any], neighbours: Callable[[Any], list[tu
 def _consumers(tensor: Any) -> list[tuple[Any, list[Any]]]:
     """Return the operations that read a tensor, and their outputs; for a nested model, its inputs."""
     nodes = tensor._keras_history.operation._outbound_nodes
-    reading = [node for node in nodes if any(source is tensor for source in node.input_tensors)]
+    reading = [node for node in nodes if any(source is tensor for source in _signals(node))]
     return [(n.operation, n.operation.inputs if _is_nested(n.operation) else n.outputs) for n in reading]
+
+
+def _signals(node: Any) -> Sequence[Any]:
+    """Return the tensors that an operation reads, without the noise of a noisy layer."""
+    return node.input_tensors[:1] if isinstance(node.operation, NoisyDense) else node.input_tensors
 
 
 def _producer(tensor: Any) -> list[tuple[Any, list[Any]]]:

@@ -229,11 +229,6 @@ class OffPolicyOptions(ReplayOptions):
     rules: ClassVar[Rules] = (
         at_most_capacity('buffer_batch_size'),
         Rule('n_step', lambda o: o.her and o.n_step > 1, 'got {o.n_step} with --her, expected 1'),
-        Rule(
-            'prioritized',
-            lambda o: o.her and getattr(o, 'prioritized', False),
-            'got true with --her, which samples uniformly',
-        ),
         *(needs(name, '--her', lambda o: o.her) for name in ('her_strategy', 'her_ratio')),
         Rule(
             'gradient_steps',

@@ -112,8 +112,9 @@ class NetworkOptions(Options):
     )
     normalize_layers: str | None = choice(
         None,
-        'normalise the layers of --net: each row before the activation, or the batch (not for on-policy agents)',
-        choices=('layer', 'batch'),
+        'normalise the layers of --net: each row before the activation, the batch (not for on-policy agents), or none; '
+        'by default batch for CrossQ, layer for PQN, and none for the other agents',
+        choices=('layer', 'batch', 'none'),
     )
     block: str | None = choice(
         None,

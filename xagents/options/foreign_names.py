@@ -15,6 +15,7 @@ _OPTIONS = {
     'cg_iterations': 'cg_max_steps',
     'clip_norm': 'clip_coef clip_param clip_range',
     'critic_iterations': 'n_critic_updates',
+    'dropped_quantiles': 'top_quantiles_to_drop_per_net',
     'entropy_coef': 'ent_coef entropy_coeff',
     'env': 'env_id gym_id',
     'epochs': 'n_epochs num_epochs update_epochs',

@@ -87,7 +87,7 @@ class MakeKeywords(RunKeywords, total=False):
     net: int | Sequence[int] | None
     activation: Literal['tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'] | None
     initializer: Literal['orthogonal', 'glorot_uniform', 'fan_in_uniform'] | None
-    normalize_layers: Literal['layer', 'batch'] | None
+    normalize_layers: Literal['layer', 'batch', 'none'] | None
     block: Literal['simba'] | None
     memory: int | None
     memory_kind: Literal['gru', 'lstm']
@@ -249,7 +249,7 @@ class TuneKeywords(TypedDict, total=False):
     net: int | Sequence[int] | None
     activation: Literal['tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'] | Sequence[str] | None
     initializer: Literal['orthogonal', 'glorot_uniform', 'fan_in_uniform'] | Sequence[str] | None
-    normalize_layers: Literal['layer', 'batch'] | Sequence[str] | None
+    normalize_layers: Literal['layer', 'batch', 'none'] | Sequence[str] | None
     block: Literal['simba'] | Sequence[str] | None
     memory: int | Sequence[int] | None
     memory_kind: Literal['gru', 'lstm'] | Sequence[str]

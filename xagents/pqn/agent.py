@@ -34,7 +34,10 @@ class PQN(OnPolicy):
         options: `PQNOptions` and `RunOptions`.
     """
 
-    traits = OnPolicy.traits.changed(no_overlap_reason='learns from the returns of its present policy')
+    traits = OnPolicy.traits.changed(
+        no_overlap_reason='learns from the returns of its present policy',
+        no_batch_statistics_reason='normalises each row, as its paper does',
+    )
     Options: ClassVar[type[AgentOptions]] = PQNOptions
     options: Any
     METRICS: ClassVar[tuple[str, ...]] = ('loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm')

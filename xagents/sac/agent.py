@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from xagents.base.batches import ReplaySamples
 from xagents.base.replayed_actor_critic import ReplayedActorCritic, target_value
 from xagents.collecting.policies import Policy, SamplingPolicy
 from xagents.envs.interface import Envs
+from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import SquashedGaussian, SquashedStateDependentGaussian
 from xagents.networks.optimisation.gradient_steps import zero_if_not_finite
@@ -67,6 +69,23 @@ class SAC(ReplayedActorCritic):
         if self.n_steps == 1:
             line = f'--sde: the noise is drawn at each step, because rollouts have one step: {more}'
             self.progress.startup_lines.append(line)
+
+    @classmethod
+    def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
+        """Check the actions, and that the entropy of a policy can be the target."""
+        super().check_envs(envs, options)
+        if not isinstance(options, SACOptions) or options.target_entropy is None:
+            return
+        least, most = cls.entropy_bounds(ActionDecoder(envs.action_space).n_actions)
+        if not least <= options.target_entropy < most:
+            bounds = f'less than {most:.3g}' if math.isinf(least) else f'at least {least:g} and less than {most:.3g}'
+            expected = f'expected {bounds} nats, the entropy of uniform actions in {envs.id}'
+            raise OptionError('target_entropy', f'got {options.target_entropy:g}, {expected}')
+
+    @classmethod
+    def entropy_bounds(cls, n_actions: int) -> tuple[float, float]:
+        """Return the bounds of the entropy of a policy in nats; actions that are uniform in [−1, 1]^A have the most."""
+        return -math.inf, n_actions * math.log(2.0)
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:

@@ -49,7 +49,7 @@ class SACOptions(SDEOptions, OffPolicyOptions):
     target_entropy: float | None = option(
         None,
         'entropy in nats that a learned temperature aims at, auto: minus the length of an action, or for discrete '
-        'actions a part of the largest entropy; larger values explore more',
+        'actions half of the largest entropy; larger values explore more',
         none_word='auto',
     )
     log_std_init: float = changed(

@@ -56,6 +56,11 @@ class DiscreteSAC(SAC):
         n = ActionDecoder(envs.action_space).n_actions
         return {'actor': n, 'q': n}
 
+    @classmethod
+    def entropy_bounds(cls, n_actions: int) -> tuple[float, float]:
+        """Return the bounds of the entropy of a policy over n actions in nats."""
+        return 0.0, math.log(n_actions)
+
     def target_entropy(self) -> float:
         """Return the default target of the entropy, a share of that of uniform actions.
 
