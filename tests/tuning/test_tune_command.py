@@ -28,6 +28,7 @@ from xagents.tuning import tune as tuning
 from xagents.tuning.plan import TuningError, plan
 from xagents.tuning.report import train_command
 from xagents.tuning.storages import open_storage
+from xagents.tuning.trial_table import format_short
 
 COMPLETE, FAIL, RUNNING = TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING
 
@@ -96,6 +97,16 @@ def test_a_trial_of_every_agent_begins_with_its_defaults_and_can_be_typed(agent_
     assert call.first['lr'] == declared_options(find_agent(agent_id).options)['lr'].default
     options = {**call.fixed, **call.first, 'max_steps': call.tune.trial_steps, 'seed': 1}
     check_command(agent_id, shlex.split(train_command(agent_id, options)), options)
+
+
+def test_none_is_a_choice_and_can_be_typed():
+    words = '--env CartPole-v1 --distribution none quantile --n-step 1 --trial-steps 9 --n-trials 1'.split()
+    for agent_id in ('dqn', 'rainbow'):
+        call = plan(agent_id, cli.parse(find_command('tune'), agent_id, words)[1])
+        assert call.ranges['distribution'].values == (None, 'quantile')
+        typed = {**call.fixed, 'max_steps': 9} | ({'distribution': None} if agent_id == 'rainbow' else {})
+        check_command(agent_id, shlex.split(train_command(agent_id, {**typed, 'distribution': None})), typed)
+    assert format_short(None) == 'none'
 
 
 @pytest.fixture(scope='module', autouse=True)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xagents.config.configuration import to_yaml
-from xagents.options.declaration import to_flags
+from xagents.options.declaration import declared_options, to_flags
 from xagents.options.errors import format_value
+from xagents.registry.agents import find_agent
 from xagents.system.files import atomic_write
 from xagents.tuning.plots import PLOTS, DrawFunction, NoPlotError, objective_name, unique_names
 
@@ -30,7 +31,10 @@ PIXELS_PER_INCH = 130
 
 def train_command(agent_id: str, options: Mapping[str, Any]) -> str:
     """Return the shell command that trains an agent with some options."""
-    return shlex.join(['xagents', 'train', agent_id, *to_flags(_ordered(options))])
+    # the word for None overrides another default
+    own = {n: o for n, o in declared_options(find_agent(agent_id).options).items() if o.default is not None}
+    words = {name: own[name].none_word if name in own and value is None else value for name, value in options.items()}
+    return shlex.join(['xagents', 'train', agent_id, *to_flags(_ordered(words))])
 
 
 def write_report(

@@ -112,8 +112,9 @@ def split_searched(
 
 
 def _range(option: Option, values: list[Any]) -> SearchRange:
-    got = 'got ' + format_value(' '.join(map(str, values)) or 'nothing')
-    if None in values:
+    words = [option.none_word if value is None else str(value) for value in values]
+    got = 'got ' + format_value(' '.join(words) or 'nothing')
+    if None in values and not (option.optional and option.tune == 'categorical'):
         raise OptionError(option.name, f'{got}, expected values, each of them {option.expected}')
     if option.tune == 'categorical':
         if len(set(values)) < max(len(values), 2):

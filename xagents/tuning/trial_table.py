@@ -122,7 +122,7 @@ class TrialTable(LiveTable):
 
 def format_short(value: Any) -> str:
     """Return a parameter value as short text, such as 3.2e-4."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or value is None:
         return str(value).lower()
     if not isinstance(value, float):
         return clean_line(str(value), LONGEST_PARAMETER)
