@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 pytest.importorskip('pettingzoo')
 
@@ -64,6 +65,31 @@ def test_a_lost_game_ends_with_the_reward_of_the_opponents_last_move():
     env.reset(seed=1)
     _, reward, terminated, _, info = env.step(0)  # 3 are left, which the opponent takes
     assert (reward, terminated, info['is_success']) == (-1, True, False)
+
+
+@pytest.mark.parametrize('seat', [0, 1])
+def test_rewards_of_moves_before_the_first_one_belong_to_the_first_step(seat):
+    env = SeatEnv(Nim(toll=-0.25), 'nim')
+    env.opponents, env.fixed_seat, total, terminated = Takes(1), seat, 0.0, False
+    env.reset(seed=1)
+    while not terminated:
+        _, reward, terminated, *_ = env.step(0)
+        total += reward
+    *moves, (last, _) = env.env.moves
+    others = sum(name != env.agents[seat] for name, _ in moves)
+    assert total == (1 if last == env.agents[seat] else -1) - 0.25 * others
+
+
+@pytest.mark.usefixtures('eager')
+@pytest.mark.parametrize('masked', [True, False])
+def test_masks_of_another_key_limit_all_players(masked):
+    kwargs = {'key': 'legal', 'masked': masked}
+    agent = xagents.make('ppo', NIM, mask_key='legal', env_kwargs=kwargs, n_envs=2, n_steps=8, net=[4], seed=1)
+    with contextlib.closing(agent):
+        assert agent.envs.n_mask == 3
+        agent.fit(max_steps=60, self_play=True, snapshot_frequency=20, pool=2, quiet=True)
+        for opponent in ('random', 'policy'):
+            assert agent.evaluate(episodes=6, opponent=opponent)['length'] >= 1
 
 
 def test_seats_are_drawn_at_random_and_games_are_those_of_the_seed():
@@ -235,10 +261,20 @@ def test_boards_have_the_numbers_of_actions():
     board = np.zeros((2, 3, 2), np.int8)
     board[0, 1, 0] = board[1, 2, 1] = 1
     fields = {'observation': board, 'action_mask': np.ones(6, np.int8)}
-    assert board_text(fields) == '0 X 2\n3 4 O'
-    assert board_text(fields, 'X: you') == '0 X 2\n3 4 O\nX: you'
-    assert board_text({'observation': board, 'action_mask': np.ones(3, np.int8)}) == '0 1 2\n. X .\n. . O'
+    assert board_text(fields, range(6)) == '0 X 2\n3 4 O'
+    assert board_text(fields, range(1, 7)) == '1 X 3\n4 5 O'
+    assert board_text(fields, range(6), 'X: you') == '0 X 2\n3 4 O\nX: you'
+    assert board_text(fields, range(3)) == '0 1 2\n. X .\n. . O'
+    assert board_text({'board': board, 'legal': np.ones(6, np.int8)}, range(6), mask_key='legal') == '0 X 2\n3 4 O'
+    assert board_text({'hand': np.array([1]), 'pile': 2, 'action_mask': 1}, legend='You') == 'hand: [1]\npile: 2\nYou'
     assert board_text(np.array([1, 0])) == '[1 0]'
+
+
+def test_a_person_types_numbers_of_legal_actions():
+    typed, said = iter(['0', '99', '7', '6']), []
+    person = HumanOpponents(spaces.Discrete(3, start=5), 'legal', lambda prompt: next(typed), said.append)
+    assert person.act(0, {'hand': 1, 'legal': np.array([1, 1, 0])}, np.random.default_rng(0)) == 6
+    assert [line for line in said if line.startswith('got')] == [f'got {x}, expected one of 5, 6' for x in (0, 99, 7)]
 
 
 def test_a_person_plays_in_the_terminal(folder, monkeypatch):
@@ -263,7 +299,7 @@ def test_a_person_can_end_the_game():
             return line
 
         with pytest.raises(KeyboardInterrupt):
-            HumanOpponents(ask, lambda line: None).act(0, np.array([1, 0]), np.random.default_rng(0))
+            HumanOpponents(spaces.Discrete(2), None, ask, lambda line: None).act(0, np.ones(2), np.random.default_rng(0))
 
 
 # -------------------------------------------------------------------------------------------------------------- errors

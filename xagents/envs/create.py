@@ -98,7 +98,7 @@ def as_envs(envs: Any, encoding: Encoding = DEFAULT_ENCODING) -> Envs:
 def _to_adapter(env: Any, encoding: Encoding) -> gymnasium.Env:
     name = env.metadata.get('name') or type(env).__name__
     if takes_turns(env):
-        return SeatEnv(env, name)
+        return SeatEnv(env, name, mask_key=encoding.mask_key)
     parallel = with_parallel_info_masks(to_parallel_env(env), encoding.mask_key)
     return ParallelEnvAdapter(parallel, name, encoding=encoding)
 

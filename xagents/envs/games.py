@@ -59,7 +59,8 @@ class RandomOpponents(Opponents):
 class SeatEnv(gymnasium.Env):
     """A game as the environment of one seat.
 
-    The reward of a step is the sum of the rewards of the seat until its next turn. An episode ends with the game, or
+    The reward of a step is the sum of the rewards of the seat until its next turn; that of the first step includes the
+    rewards of moves before it. An episode ends with the game, or
     when the seat has left it. The info of the last step contains the name of the opponent, and whether the agent has
     won: a sum of rewards above 0.
 
@@ -67,6 +68,7 @@ class SeatEnv(gymnasium.Env):
         env: an AEC environment of PettingZoo.
         name: name of the environment, for messages.
         max_episode_steps: a time limit in moves of the agent, in addition to the game's own.
+        mask_key: the key of action masks in observations and infos; None if there are no masks.
 
     Attributes:
         opponents: the players of the other seats; random ones by default.
@@ -77,8 +79,10 @@ class SeatEnv(gymnasium.Env):
         OptionError: if the seats have different spaces.
     """
 
-    def __init__(self, env: Any, name: str, max_episode_steps: int | None = None) -> None:
-        self.env, self.name, self._limit = env, name, max_episode_steps
+    def __init__(
+        self, env: Any, name: str, max_episode_steps: int | None = None, mask_key: str | None = MASK_KEY
+    ) -> None:
+        self.env, self.name, self._limit, self._mask_key = env, name, max_episode_steps, mask_key
         self.agents = tuple(env.possible_agents)
         for kind in ('observation_space', 'action_space'):
             found = [getattr(env, kind)(agent) for agent in self.agents]
@@ -90,10 +94,11 @@ class SeatEnv(gymnasium.Env):
             setattr(self, kind, found[0])
         self.metadata = {**(getattr(env, 'metadata', None) or {}), SEATS: len(self.agents)}
         self.render_mode = getattr(env, 'render_mode', None)
-        self.opponents: Opponents = RandomOpponents(self.action_space)
+        self.opponents: Opponents = RandomOpponents(self.action_space, mask_key)
         self.fixed_seat: int | None = None
         self.seat = self._opponent = self._steps = 0
-        self._total = 0.0
+        # rewards of the opponents' moves before the agent's first one, and of the whole game
+        self._opening = self._total = 0.0
 
     @property
     def opponent(self) -> int:
@@ -109,15 +114,15 @@ class SeatEnv(gymnasium.Env):
             self.seat = int(self.np_random.integers(seats)) if self.fixed_seat is None else self.fixed_seat
             self._opponent = self.opponents.choose(self.np_random)
             self._steps, self._total = 0, 0.0
-            self._play_opponents()
+            self._opening = self._play_opponents()
             if not self._is_over:
                 return self._observation(), self._info()
         raise OptionError('env', f'{self.name} ends {MAX_SKIPPED_GAMES} games without a turn of {self._agent}')
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Move, and let the opponents move until it is the agent's turn, or the game is over."""
-        reward = self._move(action) + self._play_opponents()
-        self._steps += 1
+        reward = self._opening + self._move(action) + self._play_opponents()
+        self._steps, self._opening = self._steps + 1, 0.0
         self._total += reward
         terminated = bool(self.env.terminations.get(self._agent, True))
         late = self._limit is not None and self._steps >= self._limit
@@ -155,10 +160,11 @@ class SeatEnv(gymnasium.Env):
 
     def _seen_by(self, agent: Any) -> Any:
         """Return the observation of a seat; an action mask of its info is a part of it."""
-        seen, mask = self.env.observe(agent), (self.env.infos.get(agent) or {}).get(MASK_KEY)
-        if mask is None or (isinstance(seen, dict) and MASK_KEY in seen):
+        seen, key = self.env.observe(agent), self._mask_key
+        mask = None if key is None else (self.env.infos.get(agent) or {}).get(key)
+        if mask is None or (isinstance(seen, dict) and key in seen):
             return seen
-        return {**(seen if isinstance(seen, dict) else {'observation': seen}), MASK_KEY: np.asarray(mask, np.int8)}
+        return {**(seen if isinstance(seen, dict) else {'observation': seen}), key: np.asarray(mask, np.int8)}
 
     def _observation(self) -> Any:
         return self.env.observe(self._agent)

@@ -161,7 +161,7 @@ class EnvMaker:
         except Exception as error:
             self.refuse(error)
         if is_pettingzoo_env(env) and takes_turns(env):
-            return SeatEnv(env, self.name, limit)
+            return SeatEnv(env, self.name, limit, self.encoding.mask_key)
         if is_pettingzoo_env(env):
             return self._make_adapter(env)
         if isinstance(env, gymnasium.Env):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from xagents.checkpoints.protocols import ActingAgent
 from xagents.collecting.opponents import OpponentPool, policy_form, snapshot_of
 from xagents.envs.games import Opponents, RandomOpponents, SeatEnv
 from xagents.envs.interface import Envs
-from xagents.envs.observations.action_masks import mask_in
-from xagents.options.errors import OptionError, did_you_mean
+from xagents.envs.observations.action_masks import MASK_KEY, mask_in
+from xagents.options.errors import OptionError, did_you_mean, one_line
 
 OWN, OTHER, EMPTY = 'X', 'O', '.'
 HUMAN_LEGEND = f'{OWN}: you, {OTHER}: the policy'
@@ -51,10 +52,14 @@ def playing_against(agent: ActingAgent, envs: Envs, opponent: str | None) -> Ite
 
 
 def _opponents_of(agent: ActingAgent, envs: Envs, opponent: str) -> Opponents:
+    known = envs.action_space, envs.encoder.encoding.mask_key
     if opponent == 'random':
-        return RandomOpponents(envs.action_space)
+        return RandomOpponents(*known)
     if opponent == 'human':
-        return HumanOpponents()
+        if not action_numbers(envs.action_space):
+            got = f'got human, but actions of {envs.id} are {one_line(envs.action_space)}'
+            raise OptionError('opponent', f'{got}, expected Discrete ones, which a person can type')
+        return HumanOpponents(*known)
     if opponent != 'policy':
         hint = did_you_mean(opponent, OPPONENTS)
         raise OptionError('opponent', f'got {opponent}, expected {", ".join(OPPONENTS)}{hint}')
@@ -67,11 +72,20 @@ class HumanOpponents(Opponents):
     """A person who types the number of an action.
 
     Args:
+        space: the action space.
+        mask_key: the key of the action mask in observations.
         ask: reads a line; it may raise EOFError. The default is `input`.
         say: prints a line.
     """
 
-    def __init__(self, ask: Callable[[str], str] | None = None, say: Callable[[str], Any] = print) -> None:
+    def __init__(
+        self,
+        space: spaces.Space,
+        mask_key: str | None = MASK_KEY,
+        ask: Callable[[str], str] | None = None,
+        say: Callable[[str], Any] = print,
+    ) -> None:
+        self._actions, self.mask_key = action_numbers(space), mask_key
         self._ask, self._say = ask or input, say
 
     def act(self, name: int, observation: Any, rng: np.random.Generator) -> int:
@@ -80,10 +94,10 @@ class HumanOpponents(Opponents):
         Raises:
             KeyboardInterrupt: if the person types q, or the input ends.
         """
-        self._say(board_text(observation, HUMAN_LEGEND))
-        mask = mask_in(observation)
-        legal = None if mask is None else np.flatnonzero(mask).tolist()
-        shown = 'a whole number' if legal is None else ', '.join(map(str, legal))
+        self._say(board_text(observation, self._actions, HUMAN_LEGEND, self.mask_key))
+        mask = mask_in(observation, self.mask_key)
+        legal = [action for i, action in enumerate(self._actions) if mask is None or mask[i]]
+        shown = ', '.join(map(str, legal))
         while True:
             try:
                 typed = self._ask(f'Your action ({shown}; q ends): ').strip()
@@ -91,29 +105,45 @@ class HumanOpponents(Opponents):
                 raise KeyboardInterrupt from None
             if typed == 'q':
                 raise KeyboardInterrupt
-            if typed.isdecimal() and (legal is None or int(typed) in legal):
+            if typed in map(str, legal):
                 return int(typed)
             self._say(f'got {typed or "nothing"}, expected one of {shown}')
 
 
-def board_text(observation: Any, legend: str = '') -> str:
+def action_numbers(space: spaces.Space) -> range:
+    """Return the actions of a Discrete space; empty for other spaces."""
+    return range(int(space.start), int(space.start + space.n)) if isinstance(space, spaces.Discrete) else range(0)
+
+
+def board_text(
+    observation: Any, actions: Sequence[int] = (), legend: str = '', mask_key: str | None = MASK_KEY
+) -> str:
     """Return the board of an observation as lines: X for the player who sees it, O for the other one.
 
-    The last line is the legend. An observation that is no board with two kinds of pieces is shown as an array.
+    The last line is the legend. An observation that is no board with two kinds of pieces is shown as it is.
 
     Empty fields show the number of their action if there is an action for each field. A board without such fields has
     the numbers of the actions of its columns above it, if there is one for each column.
+
+    Args:
+        observation: raw observation of a seat.
+        actions: the numbers of all actions.
+        legend: the last line.
+        mask_key: the key of the action mask, which is not shown.
     """
-    board = np.asarray(observation['observation'] if isinstance(observation, dict) else observation)
+    if isinstance(observation, dict):
+        parts = {key: part for key, part in observation.items() if key != mask_key}
+        observation = next(iter(parts.values())) if len(parts) == 1 else parts.get('observation', parts)
+    if isinstance(observation, dict):
+        return '\n'.join([*(f'{key}: {part}' for key, part in observation.items()), *filter(None, [legend])])
+    board = np.asarray(observation)
     if board.ndim != 3 or board.shape[2] != 2:
         return str(board)
     height, width, _ = board.shape
-    mask = mask_in(observation)
-    n_actions = 0 if mask is None else len(mask)
-    numbered = n_actions == height * width
-    lines = [' '.join(map(str, range(width)))] if n_actions == width else []
+    numbered = len(actions) == height * width
+    lines = [' '.join(map(str, actions))] if len(actions) == width else []
     for i in range(height):
-        empty = [str(i * width + j) if numbered else EMPTY for j in range(width)]
+        empty = [str(actions[i * width + j]) if numbered else EMPTY for j in range(width)]
         fields = [OWN if board[i, j, 0] else OTHER if board[i, j, 1] else empty[j] for j in range(width)]
         lines.append(' '.join(fields))
     return '\n'.join([*lines, *filter(None, [legend])])
@@ -122,10 +152,9 @@ def board_text(observation: Any, legend: str = '') -> str:
 def show_game(envs: Envs, say: Callable[[str], Any] = print) -> None:
     """Print the board of the first game as the agent sees it; in a game of two, a person sees the own side instead."""
     game: SeatEnv = envs.seat_envs[0]
-    if isinstance(game.opponents, HumanOpponents) and len(game.agents) == 2:
-        say(f'{board_text(game.seen(1 - game.seat), HUMAN_LEGEND)}\n')
-    else:
-        say(f'{board_text(game.seen(), POLICY_LEGEND)}\n')
+    of_person = isinstance(game.opponents, HumanOpponents) and len(game.agents) == 2
+    seen, legend = (game.seen(1 - game.seat), HUMAN_LEGEND) if of_person else (game.seen(), POLICY_LEGEND)
+    say(f'{board_text(seen, action_numbers(game.action_space), legend, envs.encoder.encoding.mask_key)}\n')
 
 
 def outcome_text(reward: float) -> str:
