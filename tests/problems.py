@@ -183,7 +183,7 @@ class Anything(gymnasium.Env):
 
     Args:
         shown: 'vector' [3], or 'image' [36, 36, 1].
-        actions: 'discrete', of three, or 'continuous', of two numbers.
+        actions: 'discrete', of three, 'continuous', of two numbers, or 'binary', of three choices.
         length: steps of an episode.
         end: of an episode: 'terminate', 'truncate', or 'either' at random.
         noise: factor on the part of the reward that varies.
@@ -195,7 +195,8 @@ class Anything(gymnasium.Env):
             spaces.Box(-5, 5, (3,), np.float32) if shown == 'vector' else spaces.Box(0, 255, (36, 36, 1), np.uint8)
         )
         low, high = np.float32([-2, 0.5]), np.float32([6, 1.25])
-        self.action_space = spaces.Discrete(3) if actions == 'discrete' else spaces.Box(low, high)
+        kinds = {'discrete': spaces.Discrete(3), 'continuous': spaces.Box(low, high), 'binary': spaces.MultiBinary(3)}
+        self.action_space = kinds[actions]
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

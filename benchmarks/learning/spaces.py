@@ -31,7 +31,7 @@ MASKED = {'env': 'tests.masked_problems:TwoLegal-v0', 'gamma': 0.1}
 LEGAL = 'mean ≥ 9.98'
 MASKS = {
     'PPO, 2 of 40 actions are legal': Case(LEGAL, {'agent_id': 'ppo', **MASKED, **ROLLOUTS}, 60_000),
-    'DQN, 2 of 40 actions are legal': Case(LEGAL, {'agent_id': 'dqn', **MASKED, **VALUES}, 100_000),
+    'DQN, 2 of 40 actions are legal': Case(LEGAL, {'agent_id': 'dqn', **MASKED, **VALUES}, 200_000),
 }
 TAXI = {'agent_id': 'ppo', 'env': 'Taxi-v4', **ROLLOUTS, 'n_steps': 128, 'gamma': 0.98, 'entropy_coef': 0.02}
 TAXIS = {

@@ -23,6 +23,7 @@ class Feature:
         has_images: whether networks have convolutions.
         of_agents: further options of an agent, by its id.
         has_explorers: whether explorers can step the environments.
+        has_overlap: whether agents can collect one iteration ahead.
     """
 
     env: str
@@ -33,6 +34,7 @@ class Feature:
     has_images: bool = False
     of_agents: dict = dataclasses.field(default_factory=dict)
     has_explorers: bool = True
+    has_overlap: bool = True
 
     @property
     def has_memory(self):
@@ -67,6 +69,8 @@ RECORDED: set[str] = set()
 MASKED = 'tests.masked_problems:TwoLegal-v0'
 MIXED = 'tests.mixed_problems:Mixed-v0'
 PICTURES = 'tests.picture_problems:TwoClues-v0'
+NIM = 'pettingzoo:tests.game_problems:Nim'
+ANYTHING = 'tests.problems:Anything-v0'
 HIDDEN = 'tests.privileged_problems:HiddenBonus-v0'
 CRITIC_ONLY = {'critic_only': ['bonus']}
 MEMORY = {'memory': 4}
@@ -99,18 +103,25 @@ FEATURES = {
         has_images=True,
     ),
     'mixed actions': Feature(MIXED, ('a2c', 'bc', 'ppo', 'trpo'), {'nesting': 'nested'}),
+    'binary actions': Feature(ANYTHING, ('a2c', 'bc', 'ppo', 'trpo'), {'actions': 'binary'}),
+    'games': Feature(
+        NIM,
+        ('a2c', 'acer', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'),
+        options={'self_play': True, 'snapshot_frequency': 20, 'pool': 3, 'normalize_obs': True},
+        has_overlap=False,
+    ),
     'memory': Feature(MASKED, ('a2c', 'dqn', 'ppo', 'pqn'), {'n': 5}, MEMORY),
     'memory, lstm, for actor and critic': Feature(
         HIDDEN, ('a2c', 'ppo'), {}, {**CRITIC_ONLY, 'memory': 4, 'memory_kind': 'lstm'}
     ),
     'memory with images': Feature(
         PICTURES,
-        ('dqn', 'ppo'),
+        ('a2c', 'dqn', 'ppo', 'pqn'),
         {'mask': True},
         {**MEMORY, 'net': None, 'frame_stack': 2, 'normalize_obs': True},
         has_images=True,
     ),
-    'memory with mixed actions': Feature(MIXED, ('ppo',), {'nesting': 'nested'}, {'memory': 4}),
+    'memory with mixed actions': Feature(MIXED, ('a2c', 'ppo'), {'nesting': 'nested'}, {'memory': 4}),
     'compiled, with masks': Feature(
         f'{FUNCTIONS}TwoLegal',
         ('a2c', 'acer', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'),

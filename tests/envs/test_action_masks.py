@@ -17,8 +17,9 @@ from tests.commands import execute
 from tests.masked_problems import STEPS, TwoLegal
 from tests.team_problems import Walks
 from xagents.collecting.policies import choose_legal, uniform_logits
+from xagents.datasets.reading import Dataset
 from xagents.envs.create import as_envs, create_envs
-from xagents.envs.observations.action_masks import NoLegalActionError, sample_legal
+from xagents.envs.observations.action_masks import NoLegalActionError, are_legal, sample_legal
 from xagents.networks.acting import ILLEGAL
 from xagents.networks.layers import mask_illegal
 from xagents.options.errors import OptionError
@@ -73,6 +74,39 @@ def test_random_actions_while_recording_are_legal(tmp_path, monkeypatch):
             xagents.record(
                 agent, f'masked-{agent_id}-v0', episodes=4, random_actions=1.0, seed=1, say=lambda line: None
             )
+
+
+def test_recorded_actions_that_masks_forbid_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv('MINARI_DATASETS_PATH', str(tmp_path))
+    pytest.importorskip('minari')
+    with contextlib.closing(make('ppo')) as agent:
+        xagents.record(agent, 'legal-v0', episodes=3, seed=1, say=lambda line: None)
+    read = Dataset._parse_episode
+
+    def changed(dataset, stored):
+        episode = read(dataset, stored)
+        episode.actions[4] = np.argmin(episode.observations['action_mask'][4])
+        return episode
+
+    monkeypatch.setattr(Dataset, '_parse_episode', changed)
+    agent = xagents.make('bc', dataset='legal-v0', net=[4])
+    with pytest.raises(
+        OptionError, match=r'^dataset: legal-v0: its action mask forbids .* of step 4 of episode 0; --m'
+    ):
+        agent.begin(max_steps=5)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 4), min_size=1, max_size=3))
+def test_an_action_is_legal_if_each_of_its_elements_is(seed, nvec):
+    rng = np.random.default_rng(seed)
+    masks, actions = rng.integers(0, 2, (6, sum(nvec))), rng.integers(0, nvec, (6, len(nvec)))
+    ends = np.cumsum(nvec)[:-1]
+    pairs = [zip(np.split(mask, ends), action, strict=True) for mask, action in zip(masks, actions, strict=True)]
+    expected = [all(part[i] for part, i in elements) for elements in pairs]
+    np.testing.assert_array_equal(are_legal(actions, masks, ends), expected)
+    if len(nvec) == 1:
+        np.testing.assert_array_equal(are_legal(actions[:, 0], masks, ends), expected)
 
 
 @settings(deadline=None, max_examples=30)
@@ -348,6 +382,18 @@ def test_masks_that_do_not_fit_are_refused(made, message):
     with pytest.raises(ValueError, match=r'.') as error:
         xagents.make('ppo', lambda: Odd(**made), net=[4])
     assert message in str(error.value) and '--mask-key none' in str(error.value) and '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize('actions', [spaces.Box(-1, 1, (4,)), spaces.Tuple([spaces.Discrete(4), spaces.Box(-1, 1)])])
+def test_masks_in_infos_of_other_actions_are_refused(actions):
+    class InInfo(TwoLegal):
+        def __init__(self):
+            super().__init__(n=4, where='info')
+            self.action_space = actions
+
+    with pytest.raises(ValueError, match=r'expected Discrete or MultiDiscrete ones; --mask-key none turns masks off'):
+        xagents.make('ppo', InInfo, net=[4])
+    assert xagents.make('ppo', InInfo, net=[4], mask_key='none').envs.n_mask == 0
 
 
 def test_a_key_that_no_environment_has_is_refused():

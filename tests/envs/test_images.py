@@ -12,7 +12,7 @@ from tests.commands import execute
 from xagents.envs.create import create_envs
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.maker import load_wrappers
-from xagents.envs.observations.images import ImageOptions, ProcessImages
+from xagents.envs.observations.images import ImageOptions, ProcessImages, _resize
 from xagents.options.errors import OptionError
 from xagents.replay.transitions import ReplayBuffer
 
@@ -92,6 +92,25 @@ def test_grey_is_the_luma_and_a_smaller_image_the_mean_over_areas():
         np.testing.assert_allclose(envs.step(np.array([0]))[0][0, ..., 0], grey, atol=1)
     with create_envs(MOVIE, 1, env_kwargs={'shape': [6, 8]}, resize=5) as envs:
         assert envs.reset(1).shape == (1, 5, 5, 1)
+
+
+@pytest.mark.parametrize('channels', [1, 3, 4, 9])
+@pytest.mark.parametrize('dtype', [np.uint8, np.int16, np.int64, np.int8, np.float16, np.float64])
+def test_images_of_every_dtype_and_number_of_channels_are_resized(dtype, channels):
+    image = np.random.default_rng(1).integers(0, 100, (6, 8, channels)).astype(dtype)
+    got = _resize(image, 3, 4)
+    assert got.dtype == dtype and got.shape == (3, 4, channels)
+    means = image.astype(np.float64).reshape(3, 2, 4, 2, channels).mean((1, 3))
+    np.testing.assert_allclose(got, means, atol=0.5 if np.issubdtype(dtype, np.integer) else 0.1)
+
+
+def test_grey_needs_colours_and_leaves_out_opacity():
+    with create_envs(MOVIE, 1, env_kwargs={'shape': [6, 8, 4]}, grey=True) as envs:
+        grey = np.rint(envs.reset(1)[0, ..., 0]), frames_of(envs)[0][..., :3] @ np.array([0.299, 0.587, 0.114])
+        np.testing.assert_allclose(*grey, atol=1)
+    for shape in ([6, 8], [6, 8, 2]):
+        with pytest.raises(OptionError, match=r'^grey: .* has images of the shape .*, expected 3 or 4 channels'):
+            create_envs(MOVIE, 1, env_kwargs={'shape': shape}, grey=True)
 
 
 def test_repeated_actions_sum_rewards_and_stop_at_the_end_of_an_episode():

@@ -100,7 +100,19 @@ def test_a_trial_of_every_agent_begins_with_its_defaults_and_can_be_typed(agent_
 
 
 def test_none_is_a_choice_and_can_be_typed():
-    words = '--env CartPole-v1 --distribution none quantile --n-step 1 --trial-steps 9 --n-trials 1'.split()
+    words = [
+        '--env',
+        'CartPole-v1',
+        '--distribution',
+        'none',
+        'quantile',
+        '--n-step',
+        '1',
+        '--trial-steps',
+        '9',
+        '--n-trials',
+        '1',
+    ]
     for agent_id in ('dqn', 'rainbow'):
         call = plan(agent_id, cli.parse(find_command('tune'), agent_id, words)[1])
         assert call.ranges['distribution'].values == (None, 'quantile')

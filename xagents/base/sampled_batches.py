@@ -10,7 +10,7 @@ import numpy as np
 
 from xagents.base.agent import BaseAgent
 from xagents.base.batches import ReplaySamples
-from xagents.datasets.reading import Batch, Dataset, batch_digest, encode_episode, episode_batches
+from xagents.datasets.reading import Batch, Dataset, batch_digest, episode_batches
 from xagents.envs.interface import Envs
 from xagents.networks.optimisation.gradient_steps import COUNTS
 from xagents.replay.frames import ByteImage
@@ -132,7 +132,7 @@ class SamplesBatches(BaseAgent):
     def _fill(self, buffer: ReplayBuffer, dataset: Dataset, first: int, n_envs: int) -> int:
         """Add the episodes from index `first` on to a buffer, and to the running statistics if these are empty."""
         encoder, decoder = self.envs.encoder, self.collector.group.decode
-        episodes: Iterable[Batch] = (encode_episode(e, encoder, decoder) for e in dataset.from_episode(first))
+        episodes: Iterable[Batch] = dataset.encoded_from(first, encoder, decoder)
         if self.statistics.is_empty:
             episodes = map(self._observe_episode, episodes)
         total = 0

@@ -15,6 +15,7 @@ from gymnasium.envs.registration import registry
 
 from xagents.datasets import dataset_names
 from xagents.datasets.minari import minari_module
+from xagents.envs.observations.action_masks import MASKS_OFF, are_legal, mask_ends
 from xagents.envs.packages import AUTOMATIC_MODULES
 from xagents.envs.spaces import ActionDecoder, ObservationEncoder
 from xagents.options.errors import OptionError, one_line
@@ -175,6 +176,22 @@ class Dataset:
         check_values('observations', self.observation_space, episode.observations, len(episode) + 1)
         check_values('actions', self.action_space, episode.actions, len(episode))
         return episode
+
+    def encoded_from(self, first: int, encoder: ObservationEncoder, decoder: ActionDecoder) -> Iterator[Batch]:
+        """Yield the episodes from the index `first` on; see `encode_episode`.
+
+        Raises:
+            OptionError: in one line, if an episode is damaged, or has an action that its mask forbids.
+        """
+        for index, episode in enumerate(self.from_episode(first), first):
+            batch = encode_episode(episode, encoder, decoder)
+            if encoder.n_mask:
+                masks = encoder.masks(batch['observations'][:-1])
+                legal = are_legal(batch['actions'][:-1], masks, mask_ends(self.action_space))
+                if not legal.all():
+                    problem = f'{self.name}: its action mask forbids the action of step {int(np.argmin(legal))}'
+                    raise OptionError(self._option, f'{problem} of episode {index}; {MASKS_OFF}')
+            yield batch
 
     @functools.cached_property
     def mean_return(self) -> float:

@@ -103,8 +103,8 @@ class EnvFactory:
                 raise OptionError(name, f'got {number!r}, expected a whole number of at least 1')
             object.__setattr__(self, name, int(number))
         if self.resize is not None:
-            sizes = (self.resize,) * 2 if isinstance(self.resize, int | np.integer) else tuple(self.resize)
-            sizes = sizes * 2 if len(sizes) == 1 else sizes
+            given: Any = self.resize if isinstance(self.resize, Sequence | np.ndarray) else (self.resize,)
+            sizes = (*given, *given) if len(given) == 1 else tuple(given)
             if len(sizes) != 2 or not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
                 expected = 'expected height and width, or one number for both'
                 raise OptionError('resize', f'got {self.resize!r}, {expected}')
@@ -175,7 +175,8 @@ class EnvFactory:
             space = envs.encoder.raw_space
             keys = list(space.spaces) if isinstance(space, spaces.Dict) else []
             known = f', expected one of {", ".join(keys)}{did_you_mean(str(self.mask_key), keys)}' if keys else ''
-            problem = f'got {self.mask_key}, but {envs.id} has no such action mask in observations or infos'
+            key = self.mask_key or 'nothing'
+            problem = f'got {key}, but {envs.id} has no such action mask in observations or infos'
             raise OptionError('mask_key', problem + known)
 
     def maker(self) -> EnvMaker:

@@ -115,9 +115,7 @@ def action_numbers(space: spaces.Space) -> range:
     return range(int(space.start), int(space.start + space.n)) if isinstance(space, spaces.Discrete) else range(0)
 
 
-def board_text(
-    observation: Any, actions: Sequence[int] = (), legend: str = '', mask_key: str | None = MASK_KEY
-) -> str:
+def board_text(observation: Any, actions: Sequence[int] = (), legend: str = '', mask_key: str | None = MASK_KEY) -> str:
     """Return the board of an observation as lines: X for the player who sees it, O for the other one.
 
     The last line is the legend. An observation that is no board with two kinds of pieces is shown as it is.

@@ -77,6 +77,18 @@ def has_no_legal_action(masks: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return ~np.all([part.any(1) for part in np.split(masks, ends, 1)], 0)
 
 
+def are_legal(actions: np.ndarray, masks: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return for each of N actions whether its mask admits it, bool [N].
+
+    Args:
+        actions: indices of actions [N] or, of several elements, [N, k].
+        masks: [N, K].
+        ends: see `mask_ends`.
+    """
+    indices = actions.reshape(len(actions), -1) + np.concatenate([[0], ends]).astype(np.int64)
+    return np.asarray(np.take_along_axis(masks != 0, indices, 1).all(1))
+
+
 def mask_in(observation: Any, key: str | None = MASK_KEY) -> np.ndarray | None:
     """Return the action mask of a raw observation of one environment, [K]; None without a mask."""
     found = observation.get(key) if key is not None and isinstance(observation, dict) else None
@@ -118,8 +130,8 @@ def with_info_mask(env: gymnasium.Env, key: str | None) -> gymnasium.Env:
 
     Only a reset shows whether infos contain a mask.
     """
-    actions, observations = env.action_space, env.observation_space
-    if key is None or not isinstance(actions, spaces.Discrete | spaces.MultiDiscrete):
+    observations = env.observation_space
+    if key is None:
         return env
     if isinstance(observations, spaces.Dict) and key in observations.spaces:
         return env

@@ -15,6 +15,11 @@ from xagents.system.trees import leaf_at, leaf_spaces, tree_of
 
 # luma of red, green and blue (ITU-R BT.601)
 GREY_WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
+# numbers of channels of a coloured image, without and with opacity
+COLOURED = (3, 4)
+# what OpenCV resizes
+RESIZED_DTYPES = ('uint8', 'uint16', 'int16', 'float32', 'float64')
+RESIZED_CHANNELS = 4
 STACK_HINT = 'gymnasium.wrappers:FrameStackObservation stack_size=4 stacks vectors, as a --wrapper'
 
 
@@ -81,7 +86,10 @@ class ProcessImages(gymnasium.Wrapper):
         option = next(name for name, value in options._asdict().items() if value != ImageOptions._field_defaults[name])
         if not self._images:
             hint = f'; {STACK_HINT}' if option == 'frame_stack' else ''
-            raise OptionError(option, f'{name} has no images, expected an environment with images{hint}')
+            raise OptionError(option, f'{name} has no images [H, W, C], expected an environment with images{hint}')
+        if options.grey and not any(_is_coloured(leaf.shape) for leaf in self._images.values()):
+            shapes = ', '.join(str(leaf.shape) for leaf in self._images.values())
+            raise OptionError('grey', f'{name} has images of the shape {shapes}, expected 3 or 4 channels of colours')
         if options.resize is not None and importlib.util.find_spec('cv2') is None:
             raise OptionError('resize', "needs an extra: pip install '.[atari]'")
         self._stacks: dict[str, np.ndarray] = {}
@@ -122,8 +130,8 @@ class ProcessImages(gymnasium.Wrapper):
         frame = frame[..., None] if frame.ndim == 2 else frame
         if self._size is not None:
             frame = _resize(frame, *self._size)
-        if self._grey and frame.shape[-1] == 3:
-            grey = frame @ GREY_WEIGHTS
+        if self._grey and frame.shape[-1] in COLOURED:
+            grey = frame[..., :3] @ GREY_WEIGHTS  # a fourth channel is the opacity
             grey = np.rint(grey) if frame.dtype.kind in 'iu' else grey
             frame = grey.astype(frame.dtype)[..., None]
         return frame
@@ -152,5 +160,19 @@ def _resize(frame: np.ndarray, height: int, width: int) -> np.ndarray:
     """Return an image [H, W, C] in another size; pixels are means over areas."""
     import cv2
 
-    resized = cv2.resize(np.ascontiguousarray(frame), (width, height), interpolation=cv2.INTER_AREA)
-    return np.asarray(resized).reshape(height, width, frame.shape[-1])
+    exact = frame if frame.dtype.name in RESIZED_DTYPES else frame.astype(np.float64)
+    parts = []
+    for start in range(0, frame.shape[-1], RESIZED_CHANNELS):
+        part = np.ascontiguousarray(exact[..., start : start + RESIZED_CHANNELS])
+        resized = np.asarray(cv2.resize(part, (width, height), interpolation=cv2.INTER_AREA))
+        parts.append(resized.reshape(height, width, -1))
+    whole = np.concatenate(parts, -1)
+    if exact is not frame and frame.dtype.kind != 'f':
+        whole = np.rint(whole)
+    return whole.astype(frame.dtype, copy=False)
+
+
+def _is_coloured(shape: tuple[int, ...]) -> bool:
+    """Return whether images of a shape have the channels of colours."""
+    order = channels_last_order(shape)
+    return len(shape) == 3 and (shape[-1] if order is None else shape[0]) in COLOURED
