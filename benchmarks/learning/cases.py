@@ -1,7 +1,8 @@
 """The cases of the learning benchmark and their required scores.
 
 Each preset of the package is a case. Its goal is the score that was published for its settings. If a preset differs
-from the published settings because better ones were found, the published settings are another case.
+from the published settings because better ones were found, the published settings are another case. Games of MinAtar
+are further cases, which need `pip install minatar`.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ class LearningCase:
         agent: id of the agent.
         env: id of the environment.
         steps: number of steps.
-        options: options of `xagents.make` that are not defaults.
+        options: options of `xagents.make` that are not defaults; a `model` is a file in the repository.
         asked: required median.
         goal: published mean.
         scored_on: environment of the published mean, if it is another version.
@@ -202,8 +203,36 @@ def as_published(case: LearningCase) -> LearningCase:
     return dataclasses.replace(case, name=name, steps=steps, options=whole, changed=changed, digest='')
 
 
+# agents with networks of one convolution, on games of MinAtar; PQN makes its steps in as many minutes as DQN
+MINATAR_REPLAY = {
+    **{'n_envs': 4, 'lr': 2.5e-4, 'buffer_max_size': 100_000, 'buffer_initial_size': 5000, 'buffer_batch_size': 32},
+    **{'train_frequency': 4, 'gradient_steps': 1, 'target_sync_steps': 1000},
+}
+MINATAR: dict[str, tuple[int, dict[str, Any]]] = {
+    'dqn': (1_000_000, {**MINATAR_REPLAY, 'epsilon_decay_steps': 100_000, 'epsilon_end': 0.05}),
+    'pqn': (
+        5_000_000,
+        {
+            **{'n_envs': 128, 'n_steps': 32, 'epochs': 2, 'mini_batches': 32, 'lr': 5e-4, 'lr_schedule': 'linear'},
+            **{'lam': 0.65, 'epsilon_decay_steps': 500_000},
+        },
+    ),
+    'rainbow': (1_000_000, MINATAR_REPLAY),
+}
+
+
+def minatar_cases() -> Iterator[LearningCase]:
+    """Yield the cases on games of MinAtar."""
+    for agent, (steps, options) in MINATAR.items():
+        for game in ('Breakout', 'SpaceInvaders'):
+            name, env = f'{agent}-minatar-{game.lower()}', f'minatar:MinAtar/{game}-v1'
+            model = f'benchmarks/learning/networks/minatar-{agent}.cfg'
+            yield LearningCase(name, agent, env, steps, {**options, 'model': model}, seeds=(1,), listed=True)
+
+
 def all_cases() -> Iterator[LearningCase]:
-    """Yield a case for each preset and each Atari game, and for published settings that differ from the preset."""
+    """Yield all cases, those of an agent together."""
+    of_minatar = list(minatar_cases())
     for agent_id in agents:
         for preset in list_presets(agent_id):
             for one in map(preset.for_game, preset.games) if preset.games else (preset,):
@@ -211,6 +240,7 @@ def all_cases() -> Iterator[LearningCase]:
                 yield case
                 if case.name in PUBLISHED:
                     yield as_published(case)
+        yield from (case for case in of_minatar if case.agent == agent_id)
 
 
 CASES = tuple(all_cases())

@@ -20,7 +20,7 @@ from benchmarks.learning.cases import CASES, EXPLAINED, LearningCase, find_cases
 from benchmarks.offline.cases import DataSet
 from benchmarks.offline.run import describe, make
 from benchmarks.processes import THREADS, Failed, Process, last_line, module
-from benchmarks.venvs import CACHE
+from benchmarks.venvs import CACHE, REPOSITORY
 from xagents import __version__
 from xagents.factory.presets import SCORES
 from xagents.processes.parent_exit import FOLLOW_PARENT_VARIABLE
@@ -63,7 +63,9 @@ class Training:
 
     def start(self, python: str = sys.executable) -> Process:
         """Start the process. It saves and ends when this process ends, even if that is killed."""
-        job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'options', 'source')}
+        job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'source')}
+        files = {name: str(REPOSITORY / path) for name, path in self.case.options.items() if name == 'model'}
+        job['options'] = {**self.case.options, **files}
         job |= {'seed': self.seed, 'episodes': self.episodes, 'folder': str(self.folder)}
         self.runs.mkdir(parents=True, exist_ok=True)
         variables = {**dict.fromkeys(THREADS, '1'), FOLLOW_PARENT_VARIABLE: '1'}
