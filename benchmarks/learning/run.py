@@ -222,13 +222,19 @@ def render(results: dict[str, Any], before: str = '') -> str:
     if not commands:
         return jobs.EMPTY
     made = 'Made by `python -m benchmarks.learning.run`, which trains what these commands train:'
-    machines = [f'- {run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time' for run in about]
+    machines = [f'- {run["date"]}, {run["cpu"]}, {used(run)}' for run in about]
     versions = [f'- {tables.versions(run["versions"])}' for run in about]
     kept_lines = [line for line in before.splitlines() if line.startswith('- ') and not is_command(line)]
     machines_and_versions = dict.fromkeys([*machines, *versions, *kept_lines])
     return tables.markdown(
         HEADING, rows, *gaps and [GAPS, '', *gaps, ''], made, '', *commands, '', *machines_and_versions
     )
+
+
+def used(run: dict[str, Any]) -> str:
+    """Return how many cores were used by how many runs."""
+    cores, runs = int(run['cores']), int(run['jobs'])
+    return f'{cores} core{"s" * (cores > 1)}, {runs} run{"s" * (runs > 1)} at a time'
 
 
 def gap(case: LearningCase, cells: list[str]) -> list[str]:
