@@ -182,7 +182,7 @@ def test_wrappers_take_arguments():
 @pytest.mark.parametrize(
     ('words', 'expected'),
     [
-        ('--frame-stack 4', '--frame-stack: CartPole-v1 has no images, expected an environment with images'),
+        ('--frame-stack 4', '--frame-stack: CartPole-v1 has no images [H, W, C], expected an environment with images'),
         ('--grey', '--grey: CartPole-v1 has no images'),
         ('--resize 64', '--resize: CartPole-v1 has no images'),
         ('--resize 64 64 64', '--resize: got [64, 64, 64], expected height and width, or one number for both'),

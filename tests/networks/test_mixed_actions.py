@@ -130,6 +130,9 @@ class NoSize(gymnasium.Env):
     def __init__(self, actions):
         self.action_space = actions
 
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
 
 @pytest.mark.parametrize(
     'actions', [spaces.Tuple((spaces.Discrete(2), spaces.Sequence(spaces.Discrete(2)))), spaces.Dict({})]

@@ -432,7 +432,7 @@ class Informed(BitFlip):
         (lambda **_: NoReward(), {}, 'has no compute_reward'),
         (lambda **_: Informed(), {}, "compute_reward of .* fails without an info: KeyError: 'distance'"),
         (BitFlip, {'n_step': 3}, 'n_step: got 3 with --her, expected 1'),
-        (BitFlip, {'prioritized': True}, 'prioritized: got true with --her'),
+        (BitFlip, {'prioritized': True}, 'prioritized: cannot be used with --her'),
         (BitFlip, {'her': False, 'her_ratio': 0.5}, 'her_ratio: got 0.5, which requires --her'),
         (BitFlip, {'her': False, 'her_strategy': 'final'}, 'her_strategy: got final, which requires --her'),
         (BitFlip, {'her_strategy': 'last'}, 'her_strategy: got last, expected one of future, final, episode'),
