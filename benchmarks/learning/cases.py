@@ -222,18 +222,19 @@ MINATAR: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-def minatar_cases() -> Iterator[LearningCase]:
-    """Yield the cases on games of MinAtar."""
-    for agent, (steps, options) in MINATAR.items():
-        for game in ('Breakout', 'SpaceInvaders'):
-            name, env = f'{agent}-minatar-{game.lower()}', f'minatar:MinAtar/{game}-v1'
-            model = f'benchmarks/learning/networks/minatar-{agent}.cfg'
-            yield LearningCase(name, agent, env, steps, {**options, 'model': model}, seeds=(1,), listed=True)
+def minatar_cases(agent: str) -> Iterator[LearningCase]:
+    """Yield the cases of an agent on games of MinAtar, if there are any."""
+    if agent not in MINATAR:
+        return
+    steps, options = MINATAR[agent]
+    whole = {**options, 'model': f'benchmarks/learning/networks/minatar-{agent}.cfg'}
+    for game in ('Breakout', 'SpaceInvaders'):
+        name, env = f'{agent}-minatar-{game.lower()}', f'minatar:MinAtar/{game}-v1'
+        yield LearningCase(name, agent, env, steps, whole, seeds=(1,), listed=True)
 
 
 def all_cases() -> Iterator[LearningCase]:
     """Yield all cases, those of an agent together."""
-    of_minatar = list(minatar_cases())
     for agent_id in agents:
         for preset in list_presets(agent_id):
             for one in map(preset.for_game, preset.games) if preset.games else (preset,):
@@ -241,7 +242,7 @@ def all_cases() -> Iterator[LearningCase]:
                 yield case
                 if case.name in PUBLISHED:
                     yield as_published(case)
-        yield from (case for case in of_minatar if case.agent == agent_id)
+        yield from minatar_cases(agent_id)
 
 
 CASES = tuple(all_cases())

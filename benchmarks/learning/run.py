@@ -64,8 +64,9 @@ class Training:
     def start(self, python: str = sys.executable) -> Process:
         """Start the process. It saves and ends when this process ends, even if that is killed."""
         job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'source')}
-        files = {name: str(REPOSITORY / path) for name, path in self.case.options.items() if name == 'model'}
-        job['options'] = {**self.case.options, **files}
+        job['options'] = options = dict(self.case.options)
+        if 'model' in options:
+            options['model'] = str(REPOSITORY / options['model'])
         job |= {'seed': self.seed, 'episodes': self.episodes, 'folder': str(self.folder)}
         self.runs.mkdir(parents=True, exist_ok=True)
         variables = {**dict.fromkeys(THREADS, '1'), FOLLOW_PARENT_VARIABLE: '1'}
@@ -222,7 +223,7 @@ def render(results: dict[str, Any], before: str = '') -> str:
     if not commands:
         return jobs.EMPTY
     made = 'Made by `python -m benchmarks.learning.run`, which trains what these commands train:'
-    machines = [f'- {run["date"]}, {run["cpu"]}, {used(run)}' for run in about]
+    machines = [f'- {run["date"]}, {run["cpu"]}, {cores_and_runs(run)}' for run in about]
     versions = [f'- {tables.versions(run["versions"])}' for run in about]
     kept_lines = [line for line in before.splitlines() if line.startswith('- ') and not is_command(line)]
     machines_and_versions = dict.fromkeys([*machines, *versions, *kept_lines])
@@ -231,8 +232,8 @@ def render(results: dict[str, Any], before: str = '') -> str:
     )
 
 
-def used(run: dict[str, Any]) -> str:
-    """Return how many cores were used by how many runs."""
+def cores_and_runs(run: dict[str, Any]) -> str:
+    """Return the numbers of cores, and of runs at a time, in words."""
     cores, runs = int(run['cores']), int(run['jobs'])
     return f'{cores} core{"s" * (cores > 1)}, {runs} run{"s" * (runs > 1)} at a time'
 

@@ -107,7 +107,8 @@ FEATURES = {
     'games': Feature(
         NIM,
         ('a2c', 'acer', 'dqn', 'ppo', 'pqn', 'rainbow', 'sac', 'trpo'),
-        options={'self_play': True, 'snapshot_frequency': 20, 'pool': 3, 'normalize_obs': True},
+        {'toll': -0.25},
+        {'self_play': True, 'snapshot_frequency': 20, 'pool': 3, 'normalize_obs': True},
         has_overlap=False,
     ),
     'memory': Feature(MASKED, ('a2c', 'dqn', 'ppo', 'pqn'), {'n': 5}, MEMORY),

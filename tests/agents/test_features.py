@@ -27,6 +27,11 @@ def _without_compilation(request):
         request.getfixturevalue('eager')
 
 
+def having(attribute):
+    """Return the features of which an attribute is true."""
+    return {name: feature for name, feature in FEATURES.items() if getattr(feature, attribute)}
+
+
 def every(*without, features=FEATURES):
     """Parametrise a test over features and the agents that support each."""
     pairs = [(name, agent) for name, feature in features.items() for agent in feature.agents if agent not in without]
@@ -63,15 +68,12 @@ def test_a_killed_run_resumes_exactly(feature, agent_id, tmp_path):
     check_resume(feature, agent_id, tmp_path)
 
 
-AHEAD = {name: feature for name, feature in FEATURES.items() if feature.has_overlap}
-
-
-@every('a2c', 'bc', 'iql', 'pqn', 'td3-bc', 'trpo', features=AHEAD)
+@every('a2c', 'bc', 'iql', 'pqn', 'td3-bc', 'trpo', features=having('has_overlap'))
 def test_a_killed_run_that_collects_one_iteration_ahead_resumes_exactly(feature, agent_id, tmp_path):
     check_resume(feature, agent_id, tmp_path, overlap=True)
 
 
-@every('bc', 'iql', 'td3-bc', features={name: feature for name, feature in FEATURES.items() if feature.has_explorers})
+@every('bc', 'iql', 'td3-bc', features=having('has_explorers'))
 def test_weights_do_not_depend_on_the_number_of_explorers(feature, agent_id):
     results = []
     for explorers in (None, 1, 3):

@@ -227,6 +227,7 @@ def test_a_normalisation_of_batches_keeps_float32_statistics_in_bfloat16():
     agent.fit(max_steps=40)
     statistics = [v for v in agent.actor.model.weights if 'moving' in v.path]
     assert statistics and all(v.dtype == 'float32' and np.isfinite(v.numpy()).all() for v in statistics)
+    assert all(np.abs(v).sum() > 0 for v in statistics if 'moving_mean' in v.path), 'learning moves them'
 
 
 def test_the_flag_needs_net():

@@ -439,7 +439,7 @@ class Informed(BitFlip):
     ],
 )
 def test_refusals(env, options, line, monkeypatch):
-    monkeypatch.setattr('xagents.factory.make._build_network', None)  # no network is built
+    monkeypatch.setattr('xagents.factory.networks._build_network', None)  # no network is built
     with pytest.raises(OptionError, match=line) as error:
         make(env, **options)
     assert '\n' not in str(error.value)

@@ -100,21 +100,9 @@ def test_a_trial_of_every_agent_begins_with_its_defaults_and_can_be_typed(agent_
 
 
 def test_none_is_a_choice_and_can_be_typed():
-    words = [
-        '--env',
-        'CartPole-v1',
-        '--distribution',
-        'none',
-        'quantile',
-        '--n-step',
-        '1',
-        '--trial-steps',
-        '9',
-        '--n-trials',
-        '1',
-    ]
+    line = '--env CartPole-v1 --distribution none quantile --n-step 1 --trial-steps 9 --n-trials 1'
     for agent_id in ('dqn', 'rainbow'):
-        call = plan(agent_id, cli.parse(find_command('tune'), agent_id, words)[1])
+        call = plan(agent_id, cli.parse(find_command('tune'), agent_id, line.split())[1])
         assert call.ranges['distribution'].values == (None, 'quantile')
         typed = {**call.fixed, 'max_steps': 9} | ({'distribution': None} if agent_id == 'rainbow' else {})
         check_command(agent_id, shlex.split(train_command(agent_id, {**typed, 'distribution': None})), typed)

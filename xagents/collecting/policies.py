@@ -152,6 +152,10 @@ class Policy(ABC):
         """Return the arguments of `policy_from_dict` for an equal policy, for JSON; None if there are none."""
         return None
 
+    def _mask_record(self) -> dict[str, bool]:
+        """Return the part of `to_dict` about action masks, which is empty without masks."""
+        return {'masked': True} if self.masked else {}
+
     def fits(self, action_space: spaces.Space) -> bool:
         """Return whether the actions of the policy belong to a space."""
         return True
@@ -225,7 +229,7 @@ class SamplingPolicy(Policy):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of `policy_from_dict` for an equal policy."""
-        record = {'kind': 'sampling', 'keeps': self.keeps_outputs, **({'masked': True} if self.masked else {})}
+        record = {'kind': 'sampling', 'keeps': self.keeps_outputs, **self._mask_record()}
         if isinstance(self.distribution, SquashedGaussianSampler):
             record['squashed'] = True
         if isinstance(self.distribution, StateDependentSampler):
@@ -295,8 +299,8 @@ class EpsilonGreedyPolicy(Policy):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of `policy_from_dict` for an equal policy."""
-        masked = {'masked': True} if self.masked else {}
-        return {'kind': 'epsilon-greedy', 'n_actions': self.n_actions, 'epsilon': self.epsilon, **masked}
+        own = self._mask_record()
+        return {'kind': 'epsilon-greedy', 'n_actions': self.n_actions, 'epsilon': self.epsilon, **own}
 
 
 class NoisyNetworkPolicy(Policy):
@@ -332,8 +336,8 @@ class NoisyNetworkPolicy(Policy):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of `policy_from_dict` for an equal policy."""
-        masked = {'masked': True} if self.masked else {}
-        return {'kind': 'noisy-network', 'n_actions': self.n_actions, 'n_noise': self.n_noise, **masked}
+        own = self._mask_record()
+        return {'kind': 'noisy-network', 'n_actions': self.n_actions, 'n_noise': self.n_noise, **own}
 
 
 class NoisyPolicy(Policy):

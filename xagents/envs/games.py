@@ -60,9 +60,8 @@ class SeatEnv(gymnasium.Env):
     """A game as the environment of one seat.
 
     The reward of a step is the sum of the rewards of the seat until its next turn; that of the first step includes the
-    rewards of moves before it. An episode ends with the game, or
-    when the seat has left it. The info of the last step contains the name of the opponent, and whether the agent has
-    won: a sum of rewards above 0.
+    rewards of moves before it. An episode ends with the game, or when the seat has left it. The info of the last step
+    contains the name of the opponent, and whether the agent has won: a sum of rewards above 0.
 
     Args:
         env: an AEC environment of PettingZoo.

@@ -85,7 +85,7 @@ class HumanOpponents(Opponents):
         ask: Callable[[str], str] | None = None,
         say: Callable[[str], Any] = print,
     ) -> None:
-        self._actions, self.mask_key = action_numbers(space), mask_key
+        self._actions, self._mask_key = action_numbers(space), mask_key
         self._ask, self._say = ask or input, say
 
     def act(self, name: int, observation: Any, rng: np.random.Generator) -> int:
@@ -94,8 +94,8 @@ class HumanOpponents(Opponents):
         Raises:
             KeyboardInterrupt: if the person types q, or the input ends.
         """
-        self._say(board_text(observation, self._actions, HUMAN_LEGEND, self.mask_key))
-        mask = mask_in(observation, self.mask_key)
+        self._say(board_text(observation, self._actions, HUMAN_LEGEND, self._mask_key))
+        mask = mask_in(observation, self._mask_key)
         legal = [action for i, action in enumerate(self._actions) if mask is None or mask[i]]
         shown = ', '.join(map(str, legal))
         while True:

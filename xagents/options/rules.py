@@ -37,7 +37,7 @@ def is_changed(options: Any, name: str) -> bool:
     return getattr(options, name) != type(options).__dataclass_fields__[name].default
 
 
-def is_used(options: Any, name: str) -> bool:
+def is_active(options: Any, name: str) -> bool:
     """Return whether a switch is on, or another option has another value than its default."""
     value = getattr(options, name)
     return value if isinstance(value, bool) else is_changed(options, name)
@@ -80,9 +80,10 @@ def excluded(names: Iterable[str], reason: str, excludes: Callable[[Any], Any]) 
         def problem(o: Any) -> str:
             value = getattr(o, name)
             shown = ' '.join(map(str, value)) if isinstance(value, list) else value
+            # a switch that is on by default was not typed
             expected = '' if is_changed(o, name) else f', expected --no-{name.replace("_", "-")}'
             return f'{"cannot be used" if value is True else f"got {shown}"} {reason.format(o=o)}{expected}'
 
-        return Rule(name, lambda o: is_used(o, name) and excludes(o), problem)
+        return Rule(name, lambda o: is_active(o, name) and excludes(o), problem)
 
     return tuple(map(rule, names))

@@ -31,10 +31,11 @@ PIXELS_PER_INCH = 130
 
 def train_command(agent_id: str, options: Mapping[str, Any]) -> str:
     """Return the shell command that trains an agent with some options."""
-    # the word for None overrides another default
-    own = {n: o for n, o in declared_options(find_agent(agent_id).options).items() if o.default is not None}
-    words = {name: own[name].none_word if name in own and value is None else value for name, value in options.items()}
-    return shlex.join(['xagents', 'train', agent_id, *to_flags(_ordered(words))])
+    declared, typed = declared_options(find_agent(agent_id).options), dict(options)
+    for name, option in declared.items():
+        if name in typed and typed[name] is None and option.default is not None:
+            typed[name] = option.none_word  # None is omitted, which would mean the default
+    return shlex.join(['xagents', 'train', agent_id, *to_flags(_ordered(typed))])
 
 
 def write_report(

@@ -131,9 +131,7 @@ def with_info_mask(env: gymnasium.Env, key: str | None) -> gymnasium.Env:
     Only a reset shows whether infos contain a mask.
     """
     observations = env.observation_space
-    if key is None:
-        return env
-    if isinstance(observations, spaces.Dict) and key in observations.spaces:
+    if key is None or (isinstance(observations, spaces.Dict) and key in observations.spaces):
         return env
     try:
         _, info = env.reset(seed=0)

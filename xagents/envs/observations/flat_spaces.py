@@ -102,9 +102,14 @@ def is_image_part(space: spaces.Space) -> bool:
     """
     if not (isinstance(space, spaces.Box) and is_image(space)):
         return False
-    order = channels_last_order(space.shape)
-    channels = space.shape[-1] if order is None else space.shape[0]
-    return space.dtype == np.uint8 or (space.dtype.kind == 'f' and channels in CHANNELS)
+    return space.dtype == np.uint8 or (space.dtype.kind == 'f' and n_channels(space.shape) in CHANNELS)
+
+
+def n_channels(shape: tuple[int, ...]) -> int:
+    """Return the number of channels of images of a shape: [H, W, C], [C, H, W] or [H, W]."""
+    if len(shape) == 2:
+        return 1
+    return shape[-1] if channels_last_order(shape) is None else shape[0]
 
 
 def channels_last_order(shape: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from xagents.envs.observations.flat_spaces import channels_last_order, is_image, is_image_part
+from xagents.envs.observations.flat_spaces import channels_last_order, is_image, is_image_part, n_channels
 from xagents.options.errors import OptionError
 from xagents.system.trees import leaf_at, leaf_spaces, tree_of
 
@@ -17,7 +17,7 @@ from xagents.system.trees import leaf_at, leaf_spaces, tree_of
 GREY_WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
 # numbers of channels of a coloured image, without and with opacity
 COLOURED = (3, 4)
-# what OpenCV resizes
+# the dtypes, and the channels at a time, that OpenCV resizes
 RESIZED_DTYPES = ('uint8', 'uint16', 'int16', 'float32', 'float64')
 RESIZED_CHANNELS = 4
 STACK_HINT = 'gymnasium.wrappers:FrameStackObservation stack_size=4 stacks vectors, as a --wrapper'
@@ -87,7 +87,7 @@ class ProcessImages(gymnasium.Wrapper):
         if not self._images:
             hint = f'; {STACK_HINT}' if option == 'frame_stack' else ''
             raise OptionError(option, f'{name} has no images [H, W, C], expected an environment with images{hint}')
-        if options.grey and not any(_is_coloured(leaf.shape) for leaf in self._images.values()):
+        if options.grey and not any(n_channels(leaf.shape) in COLOURED for leaf in self._images.values()):
             shapes = ', '.join(str(leaf.shape) for leaf in self._images.values())
             raise OptionError('grey', f'{name} has images of the shape {shapes}, expected 3 or 4 channels of colours')
         if options.resize is not None and importlib.util.find_spec('cv2') is None:
@@ -170,9 +170,3 @@ def _resize(frame: np.ndarray, height: int, width: int) -> np.ndarray:
     if exact is not frame and frame.dtype.kind != 'f':
         whole = np.rint(whole)
     return whole.astype(frame.dtype, copy=False)
-
-
-def _is_coloured(shape: tuple[int, ...]) -> bool:
-    """Return whether images of a shape have the channels of colours."""
-    order = channels_last_order(shape)
-    return len(shape) == 3 and (shape[-1] if order is None else shape[0]) in COLOURED
