@@ -133,7 +133,8 @@ SHARES = {
 }
 RANDOM = """\
 The network does not see the mask, so a value is the mean over the legal sets in which an action was chosen. DQN
-explores with random actions only, which makes these means comparable."""
+explores with random actions only, which makes these means comparable. Its mean over the seeds misses the requirement:
+9.96, and 9.98, 9.95 and 10.00 with 100 000 steps."""
 CASES = {
     'masks': ('Action masks', MASKS, MEAN, f'{BELOW} {RANDOM}'),
     'taxi': ('Taxi with and without masks', TAXIS, MEAN, BELOW),

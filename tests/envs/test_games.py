@@ -84,6 +84,11 @@ def test_rewards_of_moves_before_the_first_one_belong_to_the_first_step(seat):
 @pytest.mark.parametrize('masked', [True, False])
 def test_masks_of_another_key_limit_all_players(masked):
     kwargs = {'key': 'legal', 'masked': masked}
+    with create_envs(NIM, 2, mask_key='legal', env_kwargs=kwargs) as envs:  # an illegal move of an opponent raises
+        observations = envs.reset(1)
+        for _ in range(60):
+            observations, *_ = envs.step(np.where(envs.valid, observations[:, -3:].argmax(1), 0))
+        assert len(envs.pop_episodes()) > 10
     agent = xagents.make('ppo', NIM, mask_key='legal', env_kwargs=kwargs, n_envs=2, n_steps=8, net=[4], seed=1)
     with contextlib.closing(agent):
         assert agent.envs.n_mask == 3
