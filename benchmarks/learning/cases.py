@@ -1,8 +1,8 @@
 """The cases of the learning benchmark and their required scores.
 
 Each preset of the package is a case. Its goal is the score that was published for its settings. If a preset differs
-from the published settings because better ones were found, the published settings are another case. Games of MinAtar
-are further cases, which need `pip install minatar`.
+from the published settings because better ones were found, the published settings are another case. Games of MinAtar,
+which need `pip install minatar`, and CarRacing are further cases.
 """
 
 import dataclasses
@@ -204,6 +204,7 @@ def as_published(case: LearningCase) -> LearningCase:
     return dataclasses.replace(case, name=name, steps=steps, options=whole, changed=changed, digest='')
 
 
+NETWORKS = 'benchmarks/learning/networks'
 # agents with networks of one convolution, on games of MinAtar; PQN makes its steps in as many minutes as DQN
 MINATAR_REPLAY = {
     **{'n_envs': 4, 'lr': 2.5e-4, 'buffer_max_size': 100_000, 'buffer_initial_size': 5000, 'buffer_batch_size': 32},
@@ -222,15 +223,27 @@ MINATAR: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-def minatar_cases(agent: str) -> Iterator[LearningCase]:
-    """Yield the cases of an agent on games of MinAtar, if there are any."""
-    if agent not in MINATAR:
-        return
-    steps, options = MINATAR[agent]
-    whole = {**options, 'model': f'benchmarks/learning/networks/minatar-{agent}.cfg'}
-    for game in ('Breakout', 'SpaceInvaders'):
-        name, env = f'{agent}-minatar-{game.lower()}', f'minatar:MinAtar/{game}-v1'
-        yield LearningCase(name, agent, env, steps, whole, seeds=(1,), listed=True)
+# the published settings of CarRacing-v0; the library of these settings clips actions to the bounds without scaling
+CAR_RACING: dict[str, Any] = {
+    'wrapper': ['gymnasium.wrappers:ClipAction'],
+    **{'frame_skip': 2, 'resize': [64], 'grey': True, 'frame_stack': 2, 'n_envs': 8, 'vector': 'async', 'n_steps': 512},
+    **{'ppo_epochs': 10, 'minibatch_size': 128, 'lr': 1e-4, 'lr_schedule': 'linear', 'opt_epsilon': 1e-5},
+    **{'gamma': 0.99, 'lam': 0.95, 'clip_norm': 0.2, 'entropy_coef': 0.0, 'value_loss_coef': 0.5, 'grad_norm': 0.5},
+    **{'sde': True, 'sde_sample_frequency': 4, 'log_std_init': -2, 'normalize_reward': True},
+    'model': f'{NETWORKS}/carracing-ppo.cfg',
+}
+
+
+def further_cases(agent: str) -> Iterator[LearningCase]:
+    """Yield the cases of an agent that are no presets, because their networks are files of the benchmark."""
+    if agent in MINATAR:
+        steps, options = MINATAR[agent]
+        whole = {**options, 'model': f'{NETWORKS}/minatar-{agent}.cfg'}
+        for game in ('Breakout', 'SpaceInvaders'):
+            name, env = f'{agent}-minatar-{game.lower()}', f'minatar:MinAtar/{game}-v1'
+            yield LearningCase(name, agent, env, steps, whole, seeds=(1,), listed=True)
+    if agent == 'ppo':
+        yield LearningCase('ppo-carracing', agent, 'CarRacing-v3', 4_000_000, CAR_RACING, seeds=(1,), listed=True)
 
 
 def all_cases() -> Iterator[LearningCase]:
@@ -242,7 +255,7 @@ def all_cases() -> Iterator[LearningCase]:
                 yield case
                 if case.name in PUBLISHED:
                     yield as_published(case)
-        yield from minatar_cases(agent_id)
+        yield from further_cases(agent_id)
 
 
 CASES = tuple(all_cases())

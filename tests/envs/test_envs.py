@@ -482,6 +482,7 @@ def test_workers_are_not_forked_and_leave_nothing_behind():
     envs.reset(0)
     for worker in workers:  # a terminal's Ctrl-C reaches every process: workers leave it to the one that runs
         os.kill(worker.pid, signal.SIGINT)
+        assert os.getpgid(worker.pid) != os.getpgid(0)  # nor does a signal to the group of this process reach them
     assert played(envs, 1)[0][0].tolist() == [[1], [1]]
     envs.close()
     envs.close()

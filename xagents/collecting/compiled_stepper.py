@@ -129,10 +129,7 @@ class CompiledEnvStepper(LocalEnvStepper):
             )
             after = (chosen[MEMORY] * tf.cast(valid, tf.float32)[:, None],) if memory else ()
             columns = [tf.cast(chosen[name], dtype) for name, (_, dtype) in policy.columns.items()]
-            return [*_row(observations, memory), *columns, *step, valid, *info], following, after
-
-        def _row(observations: tf.Tensor, memory: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
-            return [observations, *memory]
+            return [observations, *memory, *columns, *step, valid, *info], following, after
 
         def body(t: Any, leaves: list[tf.Tensor], memory: Any, arrays: list[Any]) -> tuple[Any, ...]:
             columns, following, after = columns_at(t, vector.pack(leaves), memory)
@@ -152,7 +149,7 @@ class CompiledEnvStepper(LocalEnvStepper):
         t, leaves, memory, arrays = tf.while_loop(
             lambda t, *_: t < n_steps, body, (tf.constant(0), kept, memory, arrays)
         )
-        last = _row(encode(encoder, vector.pack(leaves).observation), memory)
+        last = [encode(encoder, vector.pack(leaves).observation), *memory]
         stacked = [(array.write(t, last[i]) if i < len(last) else array).stack() for i, array in enumerate(arrays)]
         return (*leaves, *stacked)
 

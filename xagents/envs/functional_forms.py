@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple, cast
 
 from xagents.envs.functional.adapter import FunctionalMaker
@@ -26,10 +27,12 @@ class FunctionalForm(NamedTuple):
     Attributes:
         functional: the functions.
         limit: steps after which an episode is truncated; None for no limit.
+        replaces: whether they replace an environment of Python steps, which may have more parameters and infos.
     """
 
     functional: FunctionalEnv
     limit: int | None
+    replaces: bool
 
 
 def functional_form(maker: EnvMaker) -> FunctionalForm | str:
@@ -45,7 +48,10 @@ def functional_form(maker: EnvMaker) -> FunctionalForm | str:
         limit = limit or spec.max_episode_steps
         if spec.additional_wrappers:
             return 'has wrappers'
-    if not isinstance(source, FunctionalMaker) and not is_functional_class(source) and source not in GYMNASIUM_FORMS:
+    replaces = isinstance(source, str) and source in GYMNASIUM_FORMS
+    if not isinstance(source, FunctionalMaker) and not is_functional_class(source) and not replaces:
+        if spec is None and not inspect.isclass(source):
+            return 'is a function, expected a class of xagents.envs.FunctionalEnv, with its arguments in env_kwargs'
         return 'consists of Python steps, not of functions (see xagents.envs.FunctionalEnv)'
     changed = {
         'with wrappers': bool(maker.wrappers),
@@ -58,7 +64,7 @@ def functional_form(maker: EnvMaker) -> FunctionalForm | str:
     if found := next((what for what, is_so in changed.items() if is_so), ''):
         return f'cannot be compiled {found}'
     form: Any = source.functional if isinstance(source, FunctionalMaker) else source
-    if isinstance(source, str):
+    if replaces:
         from xagents.envs.functional import classic_control  # loads TensorFlow
 
         form = getattr(classic_control, GYMNASIUM_FORMS[source])
@@ -66,12 +72,15 @@ def functional_form(maker: EnvMaker) -> FunctionalForm | str:
             return f'has no functions for the argument {unknown[0]}'
     try:
         functional = form(**kwargs)
+    except OptionError:
+        raise
     except ValueError as error:
         raise OptionError('env_kwargs', one_line(error)) from error
     except TypeError as error:
         maker.refuse(error)
     functional.check_declarations()
-    return FunctionalForm(functional, limit or functional.max_episode_steps)
+    # an id of the registry has the limit of its registration only
+    return FunctionalForm(functional, limit if spec is not None else limit or functional.max_episode_steps, replaces)
 
 
 def no_form(name: str, reason: str) -> str:

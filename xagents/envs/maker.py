@@ -96,6 +96,8 @@ class EnvMaker:
                 expected = 'expected a wrapper of PettingZoo or SuperSuit, as --wrapper module:function'
                 raise OptionError(option, f'{self.name} has several agents, {expected}')
             return env
+        if isinstance(env.unwrapped, FunctionalAdapter):
+            env.unwrapped.check()
         if isinstance(env, SeatEnv):
             self._check_game()
         if self.agent_index or not self.equal_spaces:
@@ -151,15 +153,15 @@ class EnvMaker:
             draws = _accepts(self.source, 'render_mode') and not is_functional_class(self.source)
             if self.render_mode is not None and draws:
                 kwargs['render_mode'] = self.render_mode
-            made = self.source(**kwargs)
-            if isinstance(made, FunctionalEnv):
-                made.check_declarations()
-            limit = limit or (made.max_episode_steps if isinstance(made, FunctionalEnv) else None)
-            if isinstance(made, FunctionalEnv) and self.render_mode is not None and not made.can_render:
-                raise OptionError('video_dir', f'{self.name} draws no pictures, expected a class with a method render')
-            env = FunctionalAdapter(made, self.render_mode) if isinstance(made, FunctionalEnv) else made
+            env: Any = self.source(**kwargs)
         except Exception as error:
             self.refuse(error)
+        if isinstance(env, FunctionalEnv):
+            env.check_declarations()
+            limit = limit or env.max_episode_steps
+            if self.render_mode is not None and not env.can_render:
+                raise OptionError('video_dir', f'{self.name} draws no pictures, expected a class with a method render')
+            env = FunctionalAdapter(env, self.render_mode)
         if is_pettingzoo_env(env) and takes_turns(env):
             return SeatEnv(env, self.name, limit, self.encoding.mask_key)
         if is_pettingzoo_env(env):
@@ -187,6 +189,8 @@ class EnvMaker:
     def refuse(self, error: Exception) -> NoReturn:
         """Raise an error of making the environment as a one-line `OptionError`; programming errors stay unchanged."""
         entry = self.spec.entry_point if self.spec is not None else None
+        if isinstance(error, OptionError):
+            raise error
         if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
             package = package_of_module(entry) if isinstance(entry, str) else None
             if package is not None:
@@ -209,7 +213,7 @@ class EnvMaker:
         ):
             pairs = ' '.join(f'{name}=VALUE' for name in re.findall(r"'(\w+)'", needed[1]))
             raise OptionError('env_kwargs', f'{self.name} lacks arguments, expected {pairs}') from error
-        expected = isinstance(error, ImportError | gymnasium.error.Error | OptionError)
+        expected = isinstance(error, ImportError | gymnasium.error.Error)
         if expected or isinstance(self.source, PettingZooMaker):
             raise OptionError('env', f'{self.name} cannot be made: {one_line(error)}') from error
         raise error

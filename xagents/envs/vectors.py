@@ -46,12 +46,12 @@ class EnvNeeds(NamedTuple):
     params: tuple[str, ...] = ()
 
     def problem(self, functional: FunctionalEnv) -> str:
-        """Return why functions do not fit, or an empty text."""
+        """Return why functions that replace an environment do not fit, or an empty text."""
         if self.infos and not functional.has_info:
             return 'has no infos as functions (see --log-info)'
         known = list(functional.default_params)
         missing = [name for name in self.params if name not in known]
-        hint = f'{did_you_mean(missing[0], known)}, but {", ".join(known) or "none"}' if missing else ''
+        hint = f'{did_you_mean(missing[0], known)}, only {", ".join(known)}' if missing and known else ''
         return f'has no parameter {missing[0]} as functions{hint} (see --curriculum)' if missing else ''
 
 
@@ -159,7 +159,8 @@ def make_vector(
     """
     if vector == 'compiled' or (compiled and vector == 'auto' and n_envs >= NATIVE_FROM):
         form = functional_form(maker)
-        form = form if isinstance(form, str) else needs.problem(form.functional) or form
+        if not isinstance(form, str) and form.replaces:
+            form = needs.problem(form.functional) or form
         if not isinstance(form, str):
             from xagents.envs.functional.vector import FunctionalVectorEnv  # loads TensorFlow
 
@@ -216,13 +217,14 @@ def _native_vector(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerMaker:
-    """A function that makes an environment in a worker process and lets this worker process ignore Ctrl-C.
+    """A function that makes an environment in a worker process, which signals to a group of processes do not reach.
 
-    A terminal sends Ctrl-C to every process. If a worker stopped, the run would lose its last iteration.
+    A terminal sends Ctrl-C to a whole group, and `timeout` sends SIGTERM to it. If a worker stopped, the run would lose
+    its last iteration.
 
     Attributes:
         maker: the maker of one environment.
-        parent: the id of the process that started the worker; only this process handles Ctrl-C.
+        parent: the id of the process that started the worker; only this process handles signals.
     """
 
     maker: EnvMaker
@@ -232,6 +234,8 @@ class WorkerMaker:
         """Make the environment."""
         if os.getpid() != self.parent:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            if hasattr(os, 'setsid'):  # not on Windows
+                os.setsid()
         return self.maker()
 
 

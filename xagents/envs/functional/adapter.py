@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import pickle
 import threading
 import weakref
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from xagents.envs.functional.interface import FunctionalEnv
+from xagents.envs.snapshots.attributes import ConstantPart
 
 
 class FunctionalAdapter(gymnasium.Env):
@@ -30,9 +34,19 @@ class FunctionalAdapter(gymnasium.Env):
             expected = ', '.join(modes) or 'none, because the environment has no method render'
             raise ValueError(f'render_mode: got {render_mode!r}, expected {expected}')
         self.functional, self.render_mode = functional, render_mode
-        self.metadata = {'render_modes': modes, **functional.metadata}
+        self.metadata = {**functional.metadata, 'render_modes': modes}
         self.observation_space, self.action_space = functional.observation_space, functional.action_space
         self.state: dict[str, Any] | None = None  # of a vector of one environment; None before the first reset
+        self.programs = _Programs()
+
+    def check(self) -> None:
+        """Check what the functions return.
+
+        Raises:
+            OptionError: for a result of another shape or type, in one line.
+        """
+        with _LOCK:
+            self._vector().check()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
@@ -47,7 +61,7 @@ class FunctionalAdapter(gymnasium.Env):
         """Take a step."""
         with _LOCK:
             vector = self._vector()
-            observations, rewards, terminated, _, infos = vector.step(_batch(action))
+            observations, rewards, terminated, _, infos = vector.step(_batch(self.action_space, action))
             # also after the end of an episode, a step is a step: the wrappers of Gymnasium ask for a reset
             vector.batch = vector.batch._replace(ended=np.zeros(1, bool))
             self.state = vector.get_state()
@@ -71,33 +85,64 @@ class FunctionalAdapter(gymnasium.Env):
 
     def _vector(self) -> Any:
         """Return a vector of one environment in the present state, without time limit."""
-        vector = _vector_of(self.functional)
+        vector = self.programs.vector_of(self.functional)
         vector.set_state(self.state or {'leaves': None, 'params': self.functional.params})
         return vector
 
 
-# Programs are no part of the state of an environment, which a checkpoint copies. The lock serialises their use.
-_VECTORS: dict[Any, Any] = {}
-_LOCK = threading.RLock()
+# the vectors by the classes and attributes of their functions; the last ones stay for environments that are made again
+_VECTORS: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+_LAST: collections.deque[Any] = collections.deque(maxlen=16)
+_LOCK = threading.RLock()  # serialises the use of a vector by several adapters
 
 
-def _vector_of(functional: FunctionalEnv) -> Any:
-    """Return the vector that executes the functions; it loads TensorFlow.
+class _Programs(ConstantPart):
+    """The vector that executes the functions of an adapter; no part of its state, which a checkpoint copies."""
 
-    Environments of a class with equal attributes share one, because parameters are arguments of its programs.
-    """
-    own = {name: value for name, value in vars(functional).items() if name != 'params'}
-    simple = all(isinstance(value, int | float | str | None) for value in own.values())
-    key = (type(functional), *sorted(own.items())) if simple else id(functional)
-    if key not in _VECTORS:
-        from xagents.envs.functional.vector import FunctionalVectorEnv
+    def __init__(self) -> None:
+        self.attributes: bytes | None = None  # of the functions of the vector
+        self.vector: Any = None
 
-        vector = _VECTORS[key] = FunctionalVectorEnv(functional, 1, None)
-        if functional.has_info:
-            vector.select_infos(vector.all_infos)
-        if not simple:
-            weakref.finalize(functional, _VECTORS.pop, key, None)
-    return _VECTORS[key]
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Programs:
+        return self
+
+    def __reduce__(self) -> tuple[type[_Programs], tuple[()]]:
+        return _Programs, ()
+
+    def vector_of(self, functional: FunctionalEnv) -> Any:
+        """Return the vector; the first call loads TensorFlow.
+
+        Environments of a class with equal attributes share one, because parameters are arguments of its programs.
+        """
+        attributes = _pickled({name: value for name, value in vars(functional).items() if name != 'params'})
+        if self.vector is None or attributes != self.attributes:
+            key = type(functional), attributes
+            vector = None if attributes is None else _VECTORS.get(key)
+            if vector is None:
+                vector = _make_vector(functional)
+                if attributes is not None:
+                    _VECTORS[key] = vector
+                    _LAST.append(vector)
+            self.attributes, self.vector = attributes, vector
+        return self.vector
+
+
+def _make_vector(functional: FunctionalEnv) -> Any:
+    """Return a vector of one environment without time limit."""
+    from xagents.envs.functional.vector import FunctionalVectorEnv
+
+    vector = FunctionalVectorEnv(functional, 1, None)
+    if functional.has_info:
+        vector.select_infos(vector.all_infos)
+    return vector
+
+
+def _pickled(value: Any) -> bytes | None:
+    """Return the value as bytes; None if that is not possible."""
+    try:
+        return pickle.dumps(value)
+    except Exception:  # classes raise errors of any kind
+        return None
 
 
 def _first(nest: Any) -> Any:
@@ -110,11 +155,13 @@ def _first(nest: Any) -> Any:
     return np.array(nest[0])
 
 
-def _batch(action: Any) -> Any:
-    """Return an action as a batch of size 1."""
-    if isinstance(action, dict):
-        return {name: _batch(part) for name, part in action.items()}
-    return tuple(map(_batch, action)) if isinstance(action, tuple) else np.asarray(action)[None]
+def _batch(space: spaces.Space, action: Any) -> Any:
+    """Return an action as a batch of size 1 with the dtypes of the space."""
+    if isinstance(space, spaces.Dict):
+        return {name: _batch(part, action[name]) for name, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(map(_batch, space.spaces, action))
+    return np.asarray(action, space.dtype)[None]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ from xagents.options.errors import OptionError
 from xagents.system.trees import leaf_at, leaf_spaces
 from xagents.system.values import describe
 
+# operations of tf.py_function and tf.numpy_function
+PYTHON_CALLS = ('PyFunc', 'PyFuncStateless', 'EagerPyFunc')
+
 
 def check_functions(env: FunctionalEnv, n: int, params: Params) -> list[str]:
     """Check shapes and types of the results of all functions for n states; called while TensorFlow traces.
@@ -26,12 +29,12 @@ def check_functions(env: FunctionalEnv, n: int, params: Params) -> list[str]:
         OptionError: for a result of another shape or type, in one line that names the function.
     """
     name, rng = type(env).__name__, tf.zeros(2, tf.int32)
-    state = env.initial(rng, n, params)
+    state = _traced(env.initial, rng, n, params)
     for x in tf.nest.flatten(state):
         _check(f'{name}.initial', x, [n, *np.shape(x)[1:]] if np.ndim(x) else [n])
-    _check_observation(env, name, env.observation(state, params), n)
+    _check_observation(env, name, _traced(env.observation, state, params), n)
     action = tf.nest.map_structure(tf.convert_to_tensor, create_empty_array(env.action_space, n=n))
-    after = env.transition(state, action, rng, params)
+    after = _traced(env.transition, state, action, rng, params)
     try:
         tf.nest.assert_same_structure(state, after)
     except (TypeError, ValueError):
@@ -39,14 +42,25 @@ def check_functions(env: FunctionalEnv, n: int, params: Params) -> list[str]:
     for old, new in zip(tf.nest.flatten(state), tf.nest.flatten(after), strict=True):
         _check(f'{name}.transition', new, old.shape, [old.dtype])
     floats = [tf.float32, tf.float64, tf.int32, tf.int64]
-    _check(f'{name}.reward', env.reward(state, action, after, params), [n], floats)
-    _check(f'{name}.terminal', env.terminal(after, params), [n], [tf.bool])
-    info = env.info(state, action, after, params)
+    _check(f'{name}.reward', _traced(env.reward, state, action, after, params), [n], floats)
+    _check(f'{name}.terminal', _traced(env.terminal, after, params), [n], [tf.bool])
+    info = _traced(env.info, state, action, after, params)
     if not isinstance(info, Mapping):
         raise OptionError('env', f'{name}.info returned {describe(info)}, expected a dict of tensors of shape [{n}]')
     for key, x in info.items():
         _check(f'{name}.info[{key!r}]', x, [n], [*floats, tf.bool])
     return sorted(info)
+
+
+def _traced(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function; raise OptionError if it calls Python, which XLA cannot compile."""
+    graph = tf.zeros(()).graph
+    n_known = len(graph.get_operations())
+    result = function(*arguments)
+    if any(op.type in PYTHON_CALLS for op in graph.get_operations()[n_known:]):
+        what = function.__qualname__
+        raise OptionError('env', f'{what} calls Python functions, expected operations of TensorFlow that XLA compiles')
+    return result
 
 
 def _check_observation(env: FunctionalEnv, name: str, observation: Any, n: int) -> None:

@@ -33,7 +33,7 @@ class CartPole(FunctionalEnv):
 
     observation_space = _box(2 * X_LIMIT, INFINITY, 2 * ANGLE_LIMIT, INFINITY)
     action_space = spaces.Discrete(2)
-    metadata = {'render_modes': ['rgb_array'], 'render_fps': 50}
+    metadata = {'render_fps': 50}
     max_episode_steps = 500
 
     def initial(self, rng: tf.Tensor, n: int, params: Params) -> tf.Tensor:
@@ -73,7 +73,7 @@ class Pendulum(FunctionalEnv):
 
     observation_space = _box(1.0, 1.0, SPEED_LIMIT)
     action_space = _box(TORQUE_LIMIT)
-    metadata = {'render_modes': ['rgb_array'], 'render_fps': 30}
+    metadata = {'render_fps': 30}
     max_episode_steps = 200
     default_params: ClassVar[Params] = {'g': 10.0}
 
@@ -112,7 +112,7 @@ class Acrobot(FunctionalEnv):
 
     observation_space = _box(1.0, 1.0, 1.0, 1.0, *SPEED_LIMITS)
     action_space = spaces.Discrete(3)
-    metadata = {'render_modes': ['rgb_array'], 'render_fps': 15}
+    metadata = {'render_fps': 15}
     max_episode_steps = 500
 
     def initial(self, rng: tf.Tensor, n: int, params: Params) -> tf.Tensor:
@@ -169,7 +169,7 @@ class _MountainCarBase(FunctionalEnv):
     POSITION_LIMITS, SPEED_LIMIT, GRAVITY, GOAL = (-1.2, 0.6), 0.07, 0.0025, 0.5
 
     observation_space = spaces.Box(np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32))
-    metadata = {'render_modes': ['rgb_array'], 'render_fps': 30}
+    metadata = {'render_fps': 30}
     default_params: ClassVar[Params] = {'goal_velocity': 0.0}
 
     def initial(self, rng: tf.Tensor, n: int, params: Params) -> tf.Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from xagents.options.errors import OptionError, did_you_mean
+from xagents.system.values import describe
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -42,6 +43,7 @@ class FunctionalEnv:
         params: values of parameters that replace the defaults.
 
     Raises:
+        OptionError: if `default_params` is no mapping.
         TypeError: for a parameter that does not exist.
         ValueError: for a parameter that is no finite number.
     """
@@ -53,6 +55,9 @@ class FunctionalEnv:
     metadata: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, **params: Any) -> None:
+        if not isinstance(self.default_params, Mapping):
+            got = f'got {describe(self.default_params)}, expected a dict of values by name'
+            raise OptionError('env', f'{type(self).__name__}.default_params: {got}')
         self.params = self.checked_params({**self.default_params, **params})
 
     def check_declarations(self) -> None:
@@ -92,7 +97,8 @@ class FunctionalEnv:
             shape = np.shape(default)
             expected = f'an array of shape {shape}, such as {_example(default)}' if shape else 'a number'
             try:
-                checked[name] = np.asarray(value, np.float32)
+                with np.errstate(over='ignore'):  # an infinite number is refused below
+                    checked[name] = np.asarray(value, np.float32)
             except (TypeError, ValueError):
                 raise ValueError(f'{name}: got {value!r}, expected {expected}') from None
             if not np.isfinite(checked[name]).all():

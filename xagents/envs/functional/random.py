@@ -15,7 +15,7 @@ ALGORITHM = 'philox'
 
 
 def uniform(rng: tf.Tensor, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0) -> tf.Tensor:
-    """Return float32 numbers from `low` (included) to `high` (excluded)."""
+    """Return float32 numbers from `low` to `high`, which only rounding reaches."""
     return low + (high - low) * tf.random.stateless_uniform(shape, rng, alg=ALGORITHM)
 
 
@@ -25,7 +25,7 @@ def normal(rng: tf.Tensor, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0
 
 
 def integers(rng: tf.Tensor, shape: Sequence[int], n: Any) -> tf.Tensor:
-    """Return int32 numbers from 0 to n − 1, each equally probable."""
+    """Return int32 numbers from 0 to n − 1, each equally probable; n ≤ 2^23, the number of float32 fractions."""
     numbers = tf.cast(uniform(rng, shape) * tf.cast(n, tf.float32), tf.int32)
     return tf.minimum(numbers, tf.cast(n, tf.int32) - 1)  # a product may be rounded to n
 

@@ -36,9 +36,10 @@ class FunctionalVectorEnv(VectorEnv):
     render_mode = None
 
     def __init__(self, functional: FunctionalEnv, n_envs: int, limit: int | None) -> None:
-        self.functional, self.num_envs, self.limit = functional, n_envs, np.int32(limit or NO_LIMIT)
+        self.functional, self.num_envs = functional, n_envs
+        self.limit = np.int32(min(limit or NO_LIMIT, NO_LIMIT))
         modes = ['rgb_array'] if functional.can_render else []
-        self.metadata = {'render_modes': modes, **functional.metadata, 'autoreset_mode': AutoresetMode.NEXT_STEP}
+        self.metadata = {**functional.metadata, 'render_modes': modes, 'autoreset_mode': AutoresetMode.NEXT_STEP}
         self.single_observation_space, self.single_action_space = functional.observation_space, functional.action_space
         self.observation_space = batch_space(self.single_observation_space, n_envs)
         self.action_space = batch_space(self.single_action_space, n_envs)
@@ -61,17 +62,17 @@ class FunctionalVectorEnv(VectorEnv):
         Raises:
             OptionError: for a result of another shape or type, in one line.
         """
-        assert self._structure is not None
+        _ = self._structure
 
     @functools.cached_property
     def _structure(self) -> BatchState:
-        """A state without its tensors; its first use checks what the functions return."""
+        """The shapes and types of a state; its first use checks what the functions return."""
         found = []
 
         def trace() -> tf.Tensor:  # nothing is computed
             self._all_infos = check_functions(self.functional, self.num_envs, self.params)
             state = first_state(self.functional, self.num_envs, tf.zeros(2, tf.int32), self.params)
-            found.append(tf.nest.map_structure(lambda x: 0, state))
+            found.append(tf.nest.map_structure(tf.TensorSpec.from_tensor, state))
             return tf.zeros(())
 
         tf.function(trace, autograph=False).get_concrete_function()
@@ -140,11 +141,16 @@ class FunctionalVectorEnv(VectorEnv):
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore a result of `get_state` of environments of the same kind.
 
+        Parameters that only one of both has are ignored, or keep their values.
+
         Raises:
-            ValueError: if their number is another one.
+            ValueError: for the state of other functions or of another number of environments.
         """
-        leaves = state['leaves']
-        if leaves is not None and len(leaves) != len(tf.nest.flatten(self._structure)):
-            raise ValueError('snapshot: got the state of another environment')
-        self.params = self.functional.checked_params(state['params'])
+        leaves, own = state['leaves'], self.functional.params
+        if leaves is not None:
+            found = [(np.shape(x), np.asarray(x).dtype) for x in leaves]
+            if found != [(tuple(x.shape), x.dtype.as_numpy_dtype) for x in tf.nest.flatten(self._structure)]:
+                raise ValueError('snapshot: got the state of another environment')
+        saved = {name: x for name, x in state['params'].items() if name in own and np.shape(x) == own[name].shape}
+        self.params = {**own, **self.functional.checked_params(saved)}
         self.batch = None if leaves is None else self.pack(leaves)

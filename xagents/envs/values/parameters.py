@@ -53,11 +53,12 @@ def find_params(env: Any, params: Mapping[str, Sequence[float]]) -> tuple[dict[s
         params: the values that are to be set, by name.
 
     Returns:
-        A description of the attribute by name, empty for a missing one; and the names of all parameters.
+        What is wrong by name, empty for a missing attribute; and the names of all parameters.
     """
     innermost = _chain(env)[-1]
-    own = _functional_params(innermost)
-    wrong = {}
+    functional = _attributes(innermost).get('functional')
+    own = getattr(functional, 'default_params', {})
+    wrong = wrong_values(functional, {name: values for name, values in params.items() if name in own})
     for name, values in params.items():
         if name in own or callable(_get(env, f'set_{name}')):
             continue
@@ -65,12 +66,26 @@ def find_params(env: Any, params: Mapping[str, Sequence[float]]) -> tuple[dict[s
         if present is MISSING:
             wrong[name] = ''
         elif not _is_number(present):
-            wrong[name] = f'{name} is {"a method" if callable(present) else describe(present)}, expected a number'
+            got = f'{name} is {"a method" if callable(present) else describe(present)}'
+            wrong[name] = f'{got}, expected a number, or a method set_{name}'
         elif isinstance(present, int | np.integer) and (fractions := [x for x in values if x != int(x)]):
-            wrong[name] = f'{name} is the int {present}, got {fractions[0]:g}, expected whole numbers'
+            got = f'{name} is the int {present}, got {fractions[0]:g}'
+            wrong[name] = f'{got}, expected whole numbers, or a method set_{name}'
     numbers = [n for n, value in _attributes(innermost).items() if n[0] != '_' and _is_number(value)]
     methods = [name.removeprefix('set_') for name in dir(type(innermost)) if name.startswith('set_')]
     return wrong, [*own, *numbers, *(name for name in methods if name not in ('wrapper_attr', 'params', 'attr'))]
+
+
+def wrong_values(functional: Any, params: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    """Return why values are none of parameters of a functional environment, by name."""
+    wrong = {}
+    for name, values in params.items():
+        try:
+            for value in values:
+                functional.checked_params({name: value})
+        except ValueError as error:
+            wrong[name] = one_line(error)
+    return wrong
 
 
 def _is_number(value: Any) -> bool:
@@ -82,12 +97,12 @@ def check_params(env_id: str, wrong: Mapping[str, str], known: Iterable[str]) ->
 
     Args:
         env_id: the name of the environment.
-        wrong: descriptions of attributes that are no parameters, by name; empty for a missing one.
+        wrong: what is wrong by name; empty for a missing attribute.
         known: the names of all parameters.
     """
     for name, what in wrong.items():
         if what:
-            raise OptionError('curriculum', f'{env_id}: {what}, or a method set_{name}')
+            raise OptionError('curriculum', f'{env_id}: {what}')
         names = list(dict.fromkeys(known))
         expected = f'expected one of {", ".join(names[:20])}' if names else 'expected an environment that has one'
         problem = f'{env_id} has no attribute {name} and no method set_{name}'
