@@ -234,16 +234,20 @@ CAR_RACING: dict[str, Any] = {
 }
 
 
-def further_cases(agent: str) -> Iterator[LearningCase]:
-    """Yield the cases of an agent that are no presets, because their networks are files of the benchmark."""
-    if agent in MINATAR:
-        steps, options = MINATAR[agent]
+def minatar_cases() -> Iterator[LearningCase]:
+    """Yield the cases on games of MinAtar."""
+    for agent, (steps, options) in MINATAR.items():
         whole = {**options, 'model': f'{NETWORKS}/minatar-{agent}.cfg'}
         for game in ('Breakout', 'SpaceInvaders'):
             name, env = f'{agent}-minatar-{game.lower()}', f'minatar:MinAtar/{game}-v1'
             yield LearningCase(name, agent, env, steps, whole, seeds=(1,), listed=True)
-    if agent == 'ppo':
-        yield LearningCase('ppo-carracing', agent, 'CarRacing-v3', 4_000_000, CAR_RACING, seeds=(1,), listed=True)
+
+
+# cases that are no presets, because their networks are files of the benchmark
+FURTHER = (
+    *minatar_cases(),
+    LearningCase('ppo-carracing', 'ppo', 'CarRacing-v3', 4_000_000, CAR_RACING, seeds=(1,), listed=True),
+)
 
 
 def all_cases() -> Iterator[LearningCase]:
@@ -255,7 +259,7 @@ def all_cases() -> Iterator[LearningCase]:
                 yield case
                 if case.name in PUBLISHED:
                     yield as_published(case)
-        yield from further_cases(agent_id)
+        yield from (case for case in FURTHER if case.agent == agent_id)
 
 
 CASES = tuple(all_cases())

@@ -480,9 +480,9 @@ def test_workers_are_not_forked_and_leave_nothing_behind():
     assert isinstance(envs._vector, AsyncVectorEnv) and len(workers) == 2
     assert all(type(worker).__name__ in ('SpawnProcess', 'ForkServerProcess') for worker in workers)
     envs.reset(0)
-    for worker in workers:  # a terminal's Ctrl-C reaches every process: workers leave it to the one that runs
+    for worker in workers:  # workers leave signals to the process that runs
         os.kill(worker.pid, signal.SIGINT)
-        assert os.getpgid(worker.pid) != os.getpgid(0)  # nor does a signal to the group of this process reach them
+        assert os.getpgid(worker.pid) != os.getpgid(0)  # of which a terminal sends Ctrl-C to all
     assert played(envs, 1)[0][0].tolist() == [[1], [1]]
     envs.close()
     envs.close()

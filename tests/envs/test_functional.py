@@ -352,6 +352,7 @@ def test_auto_compiles_several_environments_and_evaluations_use_gymnasium():
     ('options', 'message'),
     [
         ({'env': lambda: Target()}, 'is a function, expected a class of xagents.envs.FunctionalEnv'),
+        ({'env': 'pettingzoo:mpe2.simple_spread_v3'}, 'simple_spread_v3 consists of Python steps'),
         ({'env': 'LunarLander-v3'}, 'got compiled, but LunarLander-v3 consists of Python steps'),
         ({'wrapper': ['gymnasium.wrappers:ClipReward', 'max_reward=1']}, 'cannot be compiled with wrappers'),
         ({'frame_skip': 2}, 'cannot be compiled with --frame-skip'),
@@ -580,17 +581,25 @@ class Own(Target):
 
 
 def test_adapters_share_programs_only_if_their_attributes_are_equal():
-    rewards = []
-    for own in (2, 2.0, np.array([2, 3]), np.array([2, 4]), lambda: 0):
-        env = FunctionalAdapter(Own(own if not callable(own) else 7))
-        if callable(own):
-            env.functional.unpicklable = own
+    unpicklable = Own(7)
+    unpicklable.function = lambda: 0
+    adapters = [*map(FunctionalAdapter, (Own(2), Own(2.0), Own(np.array([2, 3])), Own(np.array([2, 4])), unpicklable))]
+    for env in adapters:
         env.reset(seed=1)
-        rewards.append(env.step([0.5, 0.25])[1])  # neither an array nor of the space's dtype
-    assert rewards == [2.0, 0.5, 5.0, 6.0, 7.0]
-    vectors = [
-        weakref.ref(FunctionalAdapter(Own(np.array([i]))).programs.vector_of(Own(np.array([i])))) for i in range(40)
-    ]
+    # the actions are neither arrays nor of the space's dtype
+    assert [env.step([0.5, 0.25])[1] for env in adapters] == [2.0, 0.5, 5.0, 6.0, 7.0]
+    equal = FunctionalAdapter(Own(np.array([2, 3])))
+    equal.reset(seed=1)
+    assert equal.programs.vector is adapters[2].programs.vector
+
+
+def test_programs_of_adapters_are_freed():
+    vectors = []
+    for i in range(40):
+        env = FunctionalAdapter(Own(i))
+        env.check()
+        vectors.append(weakref.ref(env.programs.vector))
+    del env
     gc.collect()
     assert sum(vector() is not None for vector in vectors) <= 16
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
+import functools
+import types
 from typing import Any, NamedTuple, cast
 
 from xagents.envs.functional.adapter import FunctionalMaker
@@ -50,7 +51,7 @@ def functional_form(maker: EnvMaker) -> FunctionalForm | str:
             return 'has wrappers'
     replaces = isinstance(source, str) and source in GYMNASIUM_FORMS
     if not isinstance(source, FunctionalMaker) and not is_functional_class(source) and not replaces:
-        if spec is None and not inspect.isclass(source):
+        if isinstance(source, types.FunctionType | functools.partial):
             return 'is a function, expected a class of xagents.envs.FunctionalEnv, with its arguments in env_kwargs'
         return 'consists of Python steps, not of functions (see xagents.envs.FunctionalEnv)'
     changed = {

@@ -29,7 +29,7 @@ from xagents.envs.snapshots.write import Snapshot, SnapshotError, take_snapshot
 from xagents.envs.spaces import DEFAULT_ENCODING, Encoding, ObservationEncoder
 from xagents.envs.step_recorder import StepRecorder
 from xagents.envs.values.infos import InfoReader, InfoSums
-from xagents.envs.values.parameters import check_params, find_params, set_params, wrong_values
+from xagents.envs.values.parameters import check_params, find_params, set_params
 from xagents.envs.vectors import LoopVectorEnv, WorkerVectorEnv
 from xagents.envs.wrappers import REPORT, SUCCESS, is_success_value
 from xagents.options.errors import OptionError, one_line
@@ -501,12 +501,7 @@ class Envs(Copyable):
         names, vector = tuple(params), self._base_vector
         if not names:
             return
-        if self.functional_vector is not None:
-            functional = self.functional_vector.functional
-            known = [*functional.default_params]
-            wrong = wrong_values(functional, {name: params[name] for name in names if name in known})
-            check_params(self.id, {**wrong, **{name: '' for name in names if name not in known}}, known)
-        elif isinstance(vector, WorkerVectorEnv):
+        if isinstance(vector, WorkerVectorEnv):
             check_params(self.id, *vector.call('find_env_params', params)[0])
         elif isinstance(vector, AsyncVectorEnv):
             got = f'got ready-made worker processes of {self.id}, whose parameters cannot be checked'

@@ -52,6 +52,7 @@ class FunctionalAdapter(gymnasium.Env):
         """Start an episode."""
         super().reset(seed=seed)
         with _LOCK:
+            self.programs.vector_of(self.functional)  # its attributes may have changed
             vector = self._vector()
             observations, _ = vector.reset(seed=int(self.np_random.integers(2**31)))
             self.state = vector.get_state()
@@ -85,7 +86,9 @@ class FunctionalAdapter(gymnasium.Env):
 
     def _vector(self) -> Any:
         """Return a vector of one environment in the present state, without time limit."""
-        vector = self.programs.vector_of(self.functional)
+        vector = self.programs.vector
+        if vector is None:
+            vector = self.programs.vector_of(self.functional)
         vector.set_state(self.state or {'leaves': None, 'params': self.functional.params})
         return vector
 

@@ -78,6 +78,11 @@ class FunctionalVectorEnv(VectorEnv):
         tf.function(trace, autograph=False).get_concrete_function()
         return found[0]
 
+    @functools.cached_property
+    def _leaf_forms(self) -> list[tuple[tuple[int, ...], np.dtype]]:
+        """The shape and the dtype of each leaf of a state."""
+        return [(tuple(x.shape), np.dtype(x.dtype.as_numpy_dtype)) for x in tf.nest.flatten(self._structure)]
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments.
 
@@ -147,10 +152,8 @@ class FunctionalVectorEnv(VectorEnv):
             ValueError: for the state of other functions or of another number of environments.
         """
         leaves, own = state['leaves'], self.functional.params
-        if leaves is not None:
-            found = [(np.shape(x), np.asarray(x).dtype) for x in leaves]
-            if found != [(tuple(x.shape), x.dtype.as_numpy_dtype) for x in tf.nest.flatten(self._structure)]:
-                raise ValueError('snapshot: got the state of another environment')
+        if leaves is not None and [(x.shape, x.dtype) for x in map(np.asarray, leaves)] != self._leaf_forms:
+            raise ValueError('snapshot: got the state of another environment')
         saved = {name: x for name, x in state['params'].items() if name in own and np.shape(x) == own[name].shape}
         self.params = {**own, **self.functional.checked_params(saved)}
         self.batch = None if leaves is None else self.pack(leaves)

@@ -37,7 +37,7 @@ def set_params(env: Any, params: Mapping[str, Any]) -> str:
 
 def _set(env: Any, name: str, value: Any) -> None:
     innermost = _chain(env)[-1]
-    if name in _functional_params(innermost):
+    if name in getattr(_functional(innermost), 'default_params', ()):
         innermost.set_params(**{name: value})
     elif callable(method := _get(env, f'set_{name}')):
         method(value)
@@ -49,18 +49,25 @@ def find_params(env: Any, params: Mapping[str, Sequence[float]]) -> tuple[dict[s
     """Return why names are no parameters of an environment, and the names of all its parameters.
 
     Args:
-        env: an environment of Gymnasium or PettingZoo, with its wrappers.
+        env: an environment of Gymnasium or PettingZoo with its wrappers, or a vector of functions.
         params: the values that are to be set, by name.
 
     Returns:
         What is wrong by name, empty for a missing attribute; and the names of all parameters.
     """
     innermost = _chain(env)[-1]
-    functional = _attributes(innermost).get('functional')
+    functional = _functional(innermost)
     own = getattr(functional, 'default_params', {})
-    wrong = wrong_values(functional, {name: values for name, values in params.items() if name in own})
+    wrong = {}
     for name, values in params.items():
-        if name in own or callable(_get(env, f'set_{name}')):
+        if name in own:
+            try:
+                for value in values:
+                    functional.checked_params({name: value})
+            except ValueError as error:
+                wrong[name] = one_line(error)
+            continue
+        if callable(_get(env, f'set_{name}')):
             continue
         present = _get(env, name)
         if present is MISSING:
@@ -71,21 +78,9 @@ def find_params(env: Any, params: Mapping[str, Sequence[float]]) -> tuple[dict[s
         elif isinstance(present, int | np.integer) and (fractions := [x for x in values if x != int(x)]):
             got = f'{name} is the int {present}, got {fractions[0]:g}'
             wrong[name] = f'{got}, expected whole numbers, or a method set_{name}'
-    numbers = [n for n, value in _attributes(innermost).items() if n[0] != '_' and _is_number(value)]
+    numbers = [n for n, x in _attributes(innermost).items() if n[0] != '_' and _is_number(x) and _has(innermost, n)]
     methods = [name.removeprefix('set_') for name in dir(type(innermost)) if name.startswith('set_')]
     return wrong, [*own, *numbers, *(name for name in methods if name not in ('wrapper_attr', 'params', 'attr'))]
-
-
-def wrong_values(functional: Any, params: Mapping[str, Sequence[float]]) -> dict[str, str]:
-    """Return why values are none of parameters of a functional environment, by name."""
-    wrong = {}
-    for name, values in params.items():
-        try:
-            for value in values:
-                functional.checked_params({name: value})
-        except ValueError as error:
-            wrong[name] = one_line(error)
-    return wrong
 
 
 def _is_number(value: Any) -> bool:
@@ -121,9 +116,9 @@ def _attributes(env: Any) -> Mapping[str, Any]:
     return getattr(env, '__dict__', {})
 
 
-def _functional_params(env: Any) -> Mapping[str, Any]:
-    """Return the parameters of an adapter of functions; empty for other environments."""
-    return getattr(_attributes(env).get('functional'), 'default_params', {})
+def _functional(env: Any) -> Any:
+    """Return the functions of an adapter or a vector of functions; None for other environments."""
+    return _attributes(env).get('functional')
 
 
 def _has(env: Any, name: str) -> bool:
