@@ -457,6 +457,18 @@ def test_modules_are_found_in_the_working_directory(tmp_path, monkeypatch):
     assert create_envs('my_own_envs:MyOwn-v0').observation_space.shape == (4,)
 
 
+def test_errors_name_the_nearest_class_of_the_module(tmp_path, monkeypatch):
+    (tmp_path / 'my_class_envs.py').write_text('import gymnasium\nclass Slope(gymnasium.Env): pass\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ('slope', 'Slop'):
+        with pytest.raises(
+            OptionError, match=rf"no environment 'my_class_envs:{name}' \(did you mean my_class_envs:Slope\?"
+        ):
+            create_envs(f'my_class_envs:{name}')
+    with pytest.raises(OptionError, match='my_class_envs neither registers an environment Valleys'):
+        create_envs('my_class_envs:Valleys')
+
+
 def test_old_gym_runs_through_shimmy():
     pytest.importorskip('gym')
     pytest.importorskip('shimmy')

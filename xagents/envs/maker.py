@@ -9,6 +9,7 @@ import importlib
 import inspect
 import io
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
@@ -247,7 +248,7 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
         found = getattr(_import_package(module, name), name, None)
         if name not in registry and name in env_registry.registered:  # by the module
             return EnvMaker(name=env, source=env_registry.registered[name], **settings)
-        if name not in registry and isinstance(found, type) and issubclass(found, gymnasium.Env | FunctionalEnv):
+        if name not in registry and _is_env_class(found):
             return EnvMaker(name=env, source=found, **settings)
     elif NAME_PATTERN.fullmatch(name) and name not in registry and (function := env_registry.find(name)) is not None:
         return EnvMaker(name=env, source=function, **settings)
@@ -264,6 +265,10 @@ def _import_package(module: str, name: str) -> ModuleType:
     if name not in registry:
         run_entry_points(module)
     return imported
+
+
+def _is_env_class(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, gymnasium.Env | FunctionalEnv)
 
 
 def _spec(name: str, prefix: str) -> EnvSpec:
@@ -298,7 +303,7 @@ def load_ale_quietly() -> None:
 
 
 def _nearest_id(name: str, prefix: str) -> str:
-    """Return the newest version of the same name, the id with its module, or the most similar id; '' if none is near.
+    """Return the newest version of the same name, or the most similar id or class; '' if none is near.
 
     Args:
         name: the id that is not registered.
@@ -316,7 +321,9 @@ def _nearest_id(name: str, prefix: str) -> str:
         if same:
             return prefix + max(same, key=lambda spec: spec.version or 0).id
     # Wrong case is the most frequent mistake, and difflib rates it as very dissimilar. Versions would make all similar.
-    by_base = {_base(known): known for known in (*registry, *env_registry.names())}
+    module = vars(sys.modules[prefix[:-1]]) if prefix else {}
+    classes = [known for known, value in module.items() if _is_env_class(value)]
+    by_base = {_base(known): known for known in (*registry, *env_registry.names(), *classes)}
     if (known := by_base.get(_base(name))) is not None:
         return prefix + known
     if not prefix and (qualified := qualified_id(name)) is not None:
