@@ -195,6 +195,21 @@ def test_the_map_of_restored_environments_changes_as_that_of_the_others():
     np.testing.assert_equal(found[1], found[2])
 
 
+def test_snapshots_of_another_policy_mapping_are_refused_by_name():
+    factory = EnvFactory(lambda **_: Walks('abc'), 2)
+    with MultiPolicyEnvs(factory, {'p': ['a'], 'q': ['b', 'c']}) as envs:
+        envs.reset(1)
+        snapshot = envs.snapshot()
+    with MultiPolicyEnvs(factory, {'p': ['a', 'b'], 'q': ['c']}) as others:
+        others.reset(1)
+        before = steps(others, 1)
+        others.reset(1)
+        with pytest.raises(ValueError, match=r'got policy p of a: 2 x .*, expected policy p of a, b: 4 x ') as refused:
+            others.restore(snapshot)
+        assert '; policy q of b, c: 4 x ' in str(refused.value)
+        np.testing.assert_equal(steps(others, 1), before)
+
+
 def test_each_environment_of_several_policies_can_be_copied():
     factory = EnvFactory(f'{HERE}:Leaving', 3)
     with MultiPolicyEnvs(factory, {'p': ['x', 'w'], 'q': ['y', 'z']}) as envs:

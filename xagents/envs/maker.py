@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
@@ -267,7 +267,7 @@ def _import_package(module: str, name: str) -> ModuleType:
     return imported
 
 
-def _is_env_class(found: Any) -> bool:
+def _is_env_class(found: Any) -> TypeGuard[type[gymnasium.Env | FunctionalEnv]]:
     return isinstance(found, type) and issubclass(found, gymnasium.Env | FunctionalEnv)
 
 
@@ -323,7 +323,7 @@ def _nearest_id(name: str, prefix: str) -> str:
     # Wrong case is the most frequent mistake, and difflib rates it as very dissimilar. Versions would make all similar.
     module = vars(sys.modules[prefix[:-1]]) if prefix else {}
     classes = [known for known, value in module.items() if _is_env_class(value)]
-    by_base = {_base(known): known for known in (*registry, *env_registry.names(), *classes)}
+    by_base = {_base(known): known for known in (*classes, *registry, *env_registry.names())}
     if (known := by_base.get(_base(name))) is not None:
         return prefix + known
     if not prefix and (qualified := qualified_id(name)) is not None:

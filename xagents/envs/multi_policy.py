@@ -12,7 +12,6 @@ import numpy as np
 from xagents.envs.env_factory import EnvFactory
 from xagents.envs.interface import Copyable, Envs, StepResult
 from xagents.envs.multi_agent import AgentRows, AgentSet, ParallelVector
-from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.values.infos import InfoSums
 from xagents.envs.vectors import make_base_vector
 from xagents.options.errors import OptionError, did_you_mean
@@ -182,17 +181,10 @@ class MultiPolicyEnvs(Copyable):
         ended = [episode for part in self.groups.values() for episode in part.pop_episodes()]
         return sorted(ended, key=lambda episode: episode.env)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Restore a snapshot of environments of the same kind with the same policy mapping.
-
-        Raises:
-            ValueError: if the snapshot is damaged, or of other environments or policies.
-        """
-        if snapshot.record.get('kind') != self.compatibility_key():
-            raise ValueError('snapshot: got one of other environments or policies, expected one of these')
-        (states,) = self._assign(lambda: [self.state()], [snapshot])
+    def load_counters(self, state: Mapping[str, Any]) -> None:
+        """Restore the counters of each policy from a restored state."""
         for policy, part in self.groups.items():
-            part.load_counters(states[policy])
+            part.load_counters(state[policy])
         # the snapshot made a new object, which the parts share: parts of a later mapping must have it, too
         rows = self._first_part()._vector
         assert isinstance(rows, AgentRows)
