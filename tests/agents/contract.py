@@ -461,7 +461,9 @@ _CASES = (
             Refusal(
                 '', '--env: tests.problems:Anything-v0 has Box actions, rainbow accepts Discrete ones', continuous=True
             ),
-            Refusal('--epsilon-end 0.5', '--epsilon-end: got 0.5, which requires --no-noisy'),
+            Refusal(
+                '--epsilon-decay-steps 9', '--epsilon-decay-steps: got 9, which requires --no-noisy or --epsilon-start'
+            ),
             Refusal('--n-atoms 11', '--n-atoms: got 11, which requires --distribution categorical'),
             Refusal('--distribution categorical --value-min 20', '--value-min: got 20, expected less than the 10 of'),
             Refusal('--huber', '--huber: cannot be used with --distribution quantile'),

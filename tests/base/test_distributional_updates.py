@@ -288,6 +288,28 @@ def test_noise_acts_only_while_collecting():
     sampled = [agent.act(observations, greedy=False) for _ in range(3)]
     assert (sampled[0] != sampled[1]).any() and (sampled[0] != greedy).any()
     assert 'epsilon' not in agent.schedules()
+    policy, rng = agent.acting_policy, np.random.default_rng(1)
+    noise = policy.draw_noise(rng, (200,))
+    assert noise.shape == (200, 2 + agent.n_noise)
+    expected = agent.actor(observations, noise[:, 2:])[0].argmax(1)
+    np.testing.assert_array_equal(policy(observations, noise)['actions'], expected)
+
+
+def test_random_actions_join_the_noise_if_epsilon_is_given():
+    options = {'n_envs': 4, 'seed': 2, 'net': [8], 'noisy': True, 'buffer_initial_size': 10}
+    agent = xagents.make('dqn', 'CartPole-v1', epsilon_end=0.25, **options)
+    assert {agent.schedules()['epsilon'](t, 100) for t in (0, 50, 10**6)} == {0.25}
+    falling = xagents.make('dqn', 'CartPole-v1', epsilon_start=1.0, epsilon_decay_steps=100, **options)
+    assert [falling.schedules()['epsilon'](t, 100) for t in (0, 50, 200)] == [1, 0.5, 0]
+    policy, n = agent.acting_policy, 4000
+    observations = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
+    noise = policy.draw_noise(np.random.default_rng(1), (n,))
+    noisy = agent.actor(observations, noise[:, 2:])[0].argmax(1)
+    random = noise[:, 0] < 0.25
+    assert random.mean() == pytest.approx(0.25, abs=0.02)
+    actions = policy(observations, noise, epsilon=0.25)['actions']
+    np.testing.assert_array_equal(actions, np.where(random, noise[:, 1] >= 0.5, noisy))
+    assert actions[random].mean() == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.usefixtures('eager')
@@ -341,7 +363,7 @@ def test_overridden_values_are_not_ignored():
         ({'distribution': 'categorical', 'value_min': 11}, r'value_min: got 11, expected less than the 10'),
         ({'distribution': 'quantile', 'huber': True}, r'huber: cannot be used with --distribution quantile'),
         ({'distribution': 'categorical', 'munchausen': True}, r'munchausen: cannot be used with --distribution cat'),
-        ({'noisy': True, 'epsilon_end': 0.2}, r'epsilon_end: got 0.2, which requires --no-noisy'),
+        ({'noisy': True, 'epsilon_ladder': True}, r'epsilon_ladder: requires --no-noisy or --epsilon-end'),
         ({'distribution': 'quantiles'}, r'distribution: got .?quantiles.?, expected one of quantile, categorical'),
     ],
 )

@@ -247,16 +247,23 @@ class EpsilonGreedyPolicy(Policy):
         ladder: whether environment i of N collects with ε^(1 + 7 i / (N − 1)), so that environments explore from much
             to hardly at all (Horgan et al. 2018, arXiv:1803.00933, section 4).
         masked: whether the network returns `ILLEGAL` for illegal actions; random actions are then legal.
+        n_noise: length of the noise that the network takes for one action; 0 without noisy layers.
     """
 
     columns: ColumnSpecs = {'actions': ((), np.int32)}
     is_pure = True
 
     def __init__(
-        self, network: ActingNetwork, n_actions: int, epsilon: float, ladder: bool = False, masked: bool = False
+        self,
+        network: ActingNetwork,
+        n_actions: int,
+        epsilon: float,
+        ladder: bool = False,
+        masked: bool = False,
+        n_noise: int = 0,
     ):
         self.network, self.n_actions, self.epsilon, self.ladder = network, n_actions, epsilon, ladder
-        self.masked = masked
+        self.masked, self.n_noise = masked, n_noise
         self.output_units = (n_actions,)
 
     def __call__(
@@ -268,8 +275,9 @@ class EpsilonGreedyPolicy(Policy):
         memory: np.ndarray | None = None,
         **schedule: Any,
     ) -> dict[str, np.ndarray]:
-        """Return `actions` [N]; the noise is uniform, [N, 2]."""
-        (values, *_), after = self.run_network(observations, memory=memory)
+        """Return `actions` [N]; the noise is [N, 2 + n_noise], as `draw_noise` returns it."""
+        of_network = noise[:, 2:] if noise is not None and self.n_noise else None
+        (values, *_), after = self.run_network(observations, of_network, memory)
         xp = functions_for(values)
         actions = xp.argmax(values, 1)
         if noise is not None:
@@ -281,11 +289,17 @@ class EpsilonGreedyPolicy(Policy):
         return {'actions': actions, **after}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return uniform numbers [*shape, 2]: the first decides if the action is random, the second selects it."""
-        return rng.random((*shape, 2), np.float32)
+        """Return noise [*shape, 2 + n_noise].
+
+        The first number decides if the action is random, the second selects it, and the network takes the others.
+        """
+        uniform = rng.random((*shape, 2), np.float32)
+        if not self.n_noise:
+            return uniform
+        return np.concatenate([uniform, factorised_noise(rng, (*shape, self.n_noise))], -1)
 
     def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the noise [*shape, 2] while collecting; a ladder changes it per environment, the last of `shape`."""
+        """Return the noise while collecting; a ladder changes it per environment, the last of `shape`."""
         noise = self.draw_noise(rng, shape)
         if self.ladder:
             # u < ε^k if and only if the k-th root of u is below ε: acting does not depend on the environment's index
@@ -299,45 +313,14 @@ class EpsilonGreedyPolicy(Policy):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of `policy_from_dict` for an equal policy."""
-        own = self._mask_record()
-        return {'kind': 'epsilon-greedy', 'n_actions': self.n_actions, 'epsilon': self.epsilon, **own}
-
-
-class NoisyNetworkPolicy(Policy):
-    """A policy that takes the action of highest value of a network with noisy layers; each action has its own noise.
-
-    Args:
-        network: from observations, and noise [N, n_noise], to a value per action.
-        n_actions: number of actions.
-        n_noise: length of the noise of one action.
-        masked: whether the network returns `ILLEGAL` for illegal actions.
-    """
-
-    columns: ColumnSpecs = {'actions': ((), np.int32)}
-    is_pure = True
-
-    def __init__(self, network: ActingNetwork, n_actions: int, n_noise: int, masked: bool = False):
-        self.network, self.n_actions, self.n_noise, self.masked = network, n_actions, n_noise, masked
-        self.output_units = (n_actions,)
-
-    def __call__(self, observations: np.ndarray, noise: np.ndarray | None, /, **others: Any) -> dict[str, np.ndarray]:
-        """Return `actions` [N]."""
-        assert self.network is not None
-        values = self.network(observations, noise)[0]
-        return {'actions': functions_for(values).argmax(values, 1)}
-
-    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the noise of the layers, [*shape, n_noise]."""
-        return factorised_noise(rng, (*shape, self.n_noise))
-
-    def fits(self, action_space: spaces.Space) -> bool:
-        """Return whether the actions of the policy belong to a space."""
-        return isinstance(action_space, spaces.Discrete) and action_space.n == self.n_actions
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the arguments of `policy_from_dict` for an equal policy."""
-        own = self._mask_record()
-        return {'kind': 'noisy-network', 'n_actions': self.n_actions, 'n_noise': self.n_noise, **own}
+        own = {'n_noise': self.n_noise} if self.n_noise else {}
+        return {
+            'kind': 'epsilon-greedy',
+            'n_actions': self.n_actions,
+            'epsilon': self.epsilon,
+            **own,
+            **self._mask_record(),
+        }
 
 
 class NoisyPolicy(Policy):
@@ -468,9 +451,8 @@ def policy_from_dict(record: Mapping[str, Any], network: ActingNetwork, action_s
             sampler = sampler_for(action_space, record.get('n_features'), record.get('squashed', False))
             return SamplingPolicy(network, sampler, record['keeps'], record.get('hold', 1), masked)
         if record['kind'] == 'epsilon-greedy':
-            return EpsilonGreedyPolicy(network, record['n_actions'], record['epsilon'], masked=masked)
-        if record['kind'] == 'noisy-network':
-            return NoisyNetworkPolicy(network, record['n_actions'], record['n_noise'], masked)
+            n_noise = record.get('n_noise', 0)
+            return EpsilonGreedyPolicy(network, record['n_actions'], record['epsilon'], masked=masked, n_noise=n_noise)
         if record['kind'] == 'noisy':
             exploration = OrnsteinUhlenbeckNoise() if record['drifts'] else None
             return NoisyPolicy(network, record['n_units'], record['scale'], exploration)

@@ -227,7 +227,7 @@ def _exploration(run: RunData) -> Iterator[Finding]:
         seen = f'{_percent(epsilon[-1])} of the actions are random at the end of the run'
         remedy = 'Lower --epsilon-decay-steps below --max-steps, and --epsilon-end'
         yield Finding('exploration', seen, 'The agent has hardly acted by what it learned', remedy)
-    elif len(epsilon) and epsilon.max() < 0.02:
+    elif len(epsilon) and epsilon.max() < 0.02 and not run.options.get('noisy'):
         seen = f'at most {_percent(float(epsilon.max()))} of the actions were random'
         yield Finding('exploration', seen, 'The agent repeats its first choices', 'Raise --epsilon-start and its decay')
     if run.options.get('step_noise_coef') == 0:

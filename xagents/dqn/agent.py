@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from xagents.base.batches import ReplaySamples
 from xagents.base.off_policy import OffPolicy
-from xagents.collecting.policies import EpsilonGreedyPolicy, NoisyNetworkPolicy, Policy
+from xagents.collecting.policies import EpsilonGreedyPolicy, Policy
 from xagents.dqn.cli import DQNOptions
 from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
@@ -115,23 +115,21 @@ class DQN(OffPolicy):
         return KerasNetwork(keras.Model(self.model.input, outputs), self.statistics.dtype)
 
     def make_policy(self, network: ActingNetwork) -> Policy:
-        """Return the ε-greedy policy, or that of a noisy network."""
+        """Return the ε-greedy policy; the values of a noisy network are random, too."""
         o, masked = self.options, self.envs.n_mask > 0
-        if o.noisy:
-            return NoisyNetworkPolicy(network, self.n_actions, self.n_noise, masked)
-        return EpsilonGreedyPolicy(network, self.n_actions, o.epsilon_end, o.epsilon_ladder, masked)
+        return EpsilonGreedyPolicy(network, self.n_actions, o.epsilon[1], o.epsilon_ladder, masked, self.n_noise)
 
     def greedy_model(self, network: keras.Model) -> keras.Model:
         """Return the network without noise."""
         return without_noise(network)
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return the schedules: also ε, unless the network is noisy, and β of prioritized replay."""
+        """Return the schedules: also ε, unless a noisy network alone explores, and β of prioritized replay."""
         o = self.options
         schedules = super().schedules()
-        steps, name = o.epsilon_decay_steps, 'epsilon_decay_steps'
-        if not o.noisy:
-            schedules['epsilon'] = Schedule(o.epsilon_start, 'linear', o.epsilon_end, steps, steps_option=name)
+        (start, end), steps, name = o.epsilon, o.epsilon_decay_steps, 'epsilon_decay_steps'
+        if not o.noisy or start or end:
+            schedules['epsilon'] = Schedule(start, 'linear', end, steps, steps_option=name)
         if o.prioritized:
             schedules['beta'] = Schedule(o.priority_beta, 'linear', 1.0, optional=True)
         return schedules

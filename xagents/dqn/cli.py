@@ -22,7 +22,6 @@ from xagents.options.rules import Rule, Rules, excluded, needs
 # options that only one form of the distribution has
 _FORM_OPTIONS = {'quantile': ('n_quantiles',), 'categorical': ('n_atoms', 'value_min', 'value_max')}
 _MUNCHAUSEN_OPTIONS = ('munchausen_alpha', 'munchausen_temperature')
-_EPSILON_OPTIONS = ('epsilon_start', 'epsilon_end', 'epsilon_decay_steps', 'epsilon_ladder')
 
 
 def _of_distribution(form: str, name: str) -> Rule:
@@ -97,11 +96,19 @@ class DQNOptions(OffPolicyOptions):
         10.0, '--distribution categorical: largest return; larger values admit larger returns, less finely'
     )
     noisy: bool = choice(
-        False, 'explore by learned noise on the weights of dense layers (noisy network) instead of random actions'
+        False,
+        'explore by learned noise on the weights of dense layers (noisy network), and by random actions only if '
+        '--epsilon-start or --epsilon-end is given',
     )
     grad_norm: float = positive(10.0, 'norm to which gradients are clipped; larger values allow larger updates')
-    epsilon_start: float = tuned_fraction(1.0, 'initial probability of a random action; larger values explore more')
-    epsilon_end: float = tuned_fraction(0.02, 'probability of a random action after decay; larger values explore more')
+    epsilon_start: float | None = tuned_fraction(
+        None,
+        'initial probability of a random action (default: 1; with --noisy, --epsilon-end); larger values explore more',
+    )
+    epsilon_end: float | None = tuned_fraction(
+        None,
+        'probability of a random action after decay (default: 0.02; with --noisy, 0); larger values explore more',
+    )
     epsilon_decay_steps: int = tuned_count(
         150_000, 'environment steps until ε has fallen to --epsilon-end; larger values explore for longer'
     )
@@ -128,6 +135,13 @@ class DQNOptions(OffPolicyOptions):
     )
 
     @property
+    def epsilon(self) -> tuple[float, float]:
+        """The probability of a random action, first and last."""
+        end = (0.0 if self.noisy else 0.02) if self.epsilon_end is None else self.epsilon_end
+        start = (end if self.noisy else 1.0) if self.epsilon_start is None else self.epsilon_start
+        return start, end
+
+    @property
     def support(self) -> tuple[float, ...]:
         """Smallest and largest return of a categorical distribution; empty for other forms of values."""
         return (self.value_min, self.value_max) if self.distribution == 'categorical' else ()
@@ -152,7 +166,10 @@ class DQNOptions(OffPolicyOptions):
         ),
         *excluded(('prioritized',), 'with --her, which samples uniformly', lambda o: o.her),
         *excluded(('huber', 'munchausen'), 'with --distribution {o.distribution}', lambda o: o.distribution),
-        *(needs(name, '--no-noisy', lambda o: not o.noisy) for name in _EPSILON_OPTIONS),
+        needs('epsilon_ladder', '--no-noisy or --epsilon-end', lambda o: any(o.epsilon)),
+        needs(
+            'epsilon_decay_steps', '--no-noisy or --epsilon-start', lambda o: not o.noisy or o.epsilon_start is not None
+        ),
         *(needs(name, '--munchausen', lambda o: o.munchausen) for name in _MUNCHAUSEN_OPTIONS),
         Rule(
             'munchausen',

@@ -159,8 +159,8 @@ class MakeKeywords(RunKeywords, total=False):
     value_min: float
     value_max: float
     noisy: bool
-    epsilon_start: float
-    epsilon_end: float
+    epsilon_start: float | None
+    epsilon_end: float | None
     epsilon_decay_steps: int
     epsilon_ladder: bool
     target_sync_steps: int
@@ -337,8 +337,8 @@ class TuneKeywords(TypedDict, total=False):
     value_min: float
     value_max: float
     noisy: bool | Sequence[bool]
-    epsilon_start: float | Sequence[float]
-    epsilon_end: float | Sequence[float]
+    epsilon_start: float | Sequence[float] | None
+    epsilon_end: float | Sequence[float] | None
     epsilon_decay_steps: int | Sequence[int]
     epsilon_ladder: bool | Sequence[bool]
     target_sync_steps: int | Sequence[int]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from xagents.dqn.cli import DQNOptions
 from xagents.options.agents import AgentOptions, OnPolicyOptions
-from xagents.options.declaration import changed, count
+from xagents.options.declaration import changed, count, tuned_fraction
 from xagents.options.rules import Rules
 from xagents.ppo.cli import PPOOptions, whole_sequences
 
@@ -39,8 +39,8 @@ class PQNOptions(AgentOptions):
     minibatch_size: int | None = changed(PPOOptions, 'minibatch_size', None)
     sequence_length: int | None = changed(PPOOptions, 'sequence_length', None)
     grad_norm: float = changed(DQNOptions, 'grad_norm', 10.0)
-    epsilon_start: float = changed(DQNOptions, 'epsilon_start', 1.0)
-    epsilon_end: float = changed(DQNOptions, 'epsilon_end', 0.05)
+    epsilon_start: float = tuned_fraction(1.0, 'initial probability of a random action; larger values explore more')
+    epsilon_end: float = tuned_fraction(0.05, 'probability of a random action after decay; larger values explore more')
     epsilon_decay_steps: int = changed(DQNOptions, 'epsilon_decay_steps', 250_000)
 
     has_memory = True
