@@ -219,7 +219,7 @@ MINATAR: dict[str, tuple[int, dict[str, Any]]] = {
             **{'lam': 0.65, 'epsilon_decay_steps': 500_000},
         },
     ),
-    'rainbow': (1_000_000, {**MINATAR_REPLAY, 'lr': 5e-4, 'lr_schedule': 'linear', 'opt_epsilon': 1.5e-4}),
+    'rainbow': (1_000_000, {**MINATAR_REPLAY, 'opt_epsilon': 1.5e-4, 'epsilon_end': 0.05}),
 }
 
 
