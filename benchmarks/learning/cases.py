@@ -120,7 +120,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
             **{'normalize_obs': None, 'normalize_reward': None},
         },
     ),
-    **dict.fromkeys(('a2c-halfcheetah', 'a2c-hopper', 'a2c-ant'), ('as published', A2C_MUJOCO)),
+    **dict.fromkeys(('a2c-halfcheetah', 'a2c-hopper', 'a2c-walker2d', 'a2c-ant'), ('as published', A2C_MUJOCO)),
     'ppo-pendulum': ('as published', {'sde': True, 'sde_sample_frequency': 4, 'lr_schedule': None}),
     'ppo-ant': ('as published', {'log_std_init': None, 'lr_schedule': None}),
     'ppo-hopper': (
