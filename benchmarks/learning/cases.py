@@ -156,6 +156,8 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # why a median is below the published score
 EXPLAINED: dict[str, str] = {
+    'a2c-hopper-published': 'Seeds scatter; the preset has other settings and is above.',
+    'a2c-walker2d-published': 'Seeds scatter; the preset has other settings and is above.',
     'a2c-lunarlander-published': 'Stable-Baselines3 scores less with these settings in LunarLander-v3.',
     'ppo-ant-published': 'Stable-Baselines3 scores as little with these settings in Ant-v5.',
     'trpo-ant': (

@@ -281,7 +281,8 @@ def test_an_update_of_a_noisy_network_has_three_noises():
 
 
 def test_noise_acts_only_while_collecting():
-    agent = xagents.make('dqn', 'CartPole-v1', n_envs=4, seed=2, net=[8], noisy=True, buffer_initial_size=10)
+    options = {'n_envs': 4, 'seed': 2, 'net': [8], 'noisy': True, 'buffer_initial_size': 10}
+    agent = xagents.make('dqn', 'CartPole-v1', epsilon_end=0.0, **options)
     observations = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     greedy = agent.act(observations)
     np.testing.assert_array_equal(greedy, agent.act(observations))
@@ -295,11 +296,11 @@ def test_noise_acts_only_while_collecting():
     np.testing.assert_array_equal(policy(observations, noise)['actions'], expected)
 
 
-def test_random_actions_join_the_noise_if_epsilon_is_given():
+def test_random_actions_join_the_noise():
     options = {'n_envs': 4, 'seed': 2, 'net': [8], 'noisy': True, 'buffer_initial_size': 10}
     agent = xagents.make('dqn', 'CartPole-v1', epsilon_end=0.25, **options)
     assert {agent.schedules()['epsilon'](t, 100) for t in (0, 50, 10**6)} == {0.25}
-    falling = xagents.make('dqn', 'CartPole-v1', epsilon_start=1.0, epsilon_decay_steps=100, **options)
+    falling = xagents.make('dqn', 'CartPole-v1', epsilon_start=1.0, epsilon_end=0.0, epsilon_decay_steps=100, **options)
     assert [falling.schedules()['epsilon'](t, 100) for t in (0, 50, 200)] == [1, 0.5, 0]
     policy, n = agent.acting_policy, 4000
     observations = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
@@ -363,7 +364,7 @@ def test_overridden_values_are_not_ignored():
         ({'distribution': 'categorical', 'value_min': 11}, r'value_min: got 11, expected less than the 10'),
         ({'distribution': 'quantile', 'huber': True}, r'huber: cannot be used with --distribution quantile'),
         ({'distribution': 'categorical', 'munchausen': True}, r'munchausen: cannot be used with --distribution cat'),
-        ({'noisy': True, 'epsilon_ladder': True}, r'epsilon_ladder: requires --no-noisy or --epsilon-end'),
+        ({'noisy': True, 'epsilon_decay_steps': 9}, r'epsilon_decay_steps: got 9, which requires --no-noisy'),
         ({'distribution': 'quantiles'}, r'distribution: got .?quantiles.?, expected one of quantile, categorical'),
     ],
 )

@@ -61,7 +61,7 @@ OF_GROUPS = [
         {'noisy': True, 'epsilon_decay_steps': 5},
         'epsilon_decay_steps: got 5, which requires --no-noisy or --epsilon-start',
     ),
-    ('dqn', {'noisy': True, 'epsilon_ladder': True}, 'epsilon_ladder: requires --no-noisy or --epsilon-end'),
+    ('rainbow', {'epsilon_ladder': True}, 'epsilon_ladder: requires --no-noisy or --epsilon-end'),
     ('dqn', {'munchausen_alpha': 0.5}, 'munchausen_alpha: got 0.5, which requires --munchausen'),
     ('dqn', {'munchausen_temperature': 0.5}, 'munchausen_temperature: got 0.5, which requires --munchausen'),
     (

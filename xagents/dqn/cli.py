@@ -97,18 +97,15 @@ class DQNOptions(OffPolicyOptions):
     )
     noisy: bool = choice(
         False,
-        'explore by learned noise on the weights of dense layers (noisy network), and by random actions only if '
-        '--epsilon-start or --epsilon-end is given',
+        'explore by learned noise on the weights of dense layers (noisy network), and by random actions with the '
+        'constant probability --epsilon-end',
     )
     grad_norm: float = positive(10.0, 'norm to which gradients are clipped; larger values allow larger updates')
     epsilon_start: float | None = tuned_fraction(
         None,
         'initial probability of a random action (default: 1; with --noisy, --epsilon-end); larger values explore more',
     )
-    epsilon_end: float | None = tuned_fraction(
-        None,
-        'probability of a random action after decay (default: 0.02; with --noisy, 0); larger values explore more',
-    )
+    epsilon_end: float = tuned_fraction(0.02, 'probability of a random action after decay; larger values explore more')
     epsilon_decay_steps: int = tuned_count(
         150_000, 'environment steps until ε has fallen to --epsilon-end; larger values explore for longer'
     )
@@ -137,9 +134,8 @@ class DQNOptions(OffPolicyOptions):
     @property
     def epsilon(self) -> tuple[float, float]:
         """The probability of a random action, first and last."""
-        end = (0.0 if self.noisy else 0.02) if self.epsilon_end is None else self.epsilon_end
-        start = (end if self.noisy else 1.0) if self.epsilon_start is None else self.epsilon_start
-        return start, end
+        start = (self.epsilon_end if self.noisy else 1.0) if self.epsilon_start is None else self.epsilon_start
+        return start, self.epsilon_end
 
     @property
     def support(self) -> tuple[float, ...]:

@@ -160,7 +160,7 @@ class MakeKeywords(RunKeywords, total=False):
     value_max: float
     noisy: bool
     epsilon_start: float | None
-    epsilon_end: float | None
+    epsilon_end: float
     epsilon_decay_steps: int
     epsilon_ladder: bool
     target_sync_steps: int
@@ -338,7 +338,7 @@ class TuneKeywords(TypedDict, total=False):
     value_max: float
     noisy: bool | Sequence[bool]
     epsilon_start: float | Sequence[float] | None
-    epsilon_end: float | Sequence[float] | None
+    epsilon_end: float | Sequence[float]
     epsilon_decay_steps: int | Sequence[int]
     epsilon_ladder: bool | Sequence[bool]
     target_sync_steps: int | Sequence[int]
