@@ -175,7 +175,10 @@ EXPLAINED: dict[str, str] = {
     'trpo-ant': (
         'Stable-Baselines3 scores no more: the observations of Ant-v5 contain contact forces, which were 0 in Ant-v3.'
     ),
-    'dqn-lunarlander-published': 'Seeds scatter; the preset lowers the learning rate to 0 and is above.',
+    'dqn-lunarlander-published': (
+        'Stable-Baselines3 scores less with these settings in LunarLander-v3; the preset lowers the learning rate to 0 '
+        'and is above.'
+    ),
     'sac-lunarlandercontinuous-published': 'The preset has other settings and is above.',
     'trpo-lunarlander-published': 'Seeds scatter; the preset has other settings and is above.',
 }
