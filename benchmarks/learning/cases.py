@@ -136,6 +136,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     'trpo-bipedalwalker': ('as published', {'max_kl': 0.04, 'cg_damping': 0.4}),
     'trpo-halfcheetah': ('as published', {'max_kl': 0.24, 'cg_damping': 0.6}),
     'trpo-hopper': ('as published', {'max_kl': 0.03, 'cg_damping': 0.3}),
+    'trpo-ant': ('as published', {'log_std_init': None}),
     'sac-lunarlandercontinuous': (
         'as published',
         {
@@ -172,7 +173,7 @@ EXPLAINED: dict[str, str] = {
     'a2c-walker2d-published': 'Seeds scatter; the preset has other settings and is above.',
     'a2c-lunarlander-published': 'Stable-Baselines3 scores less with these settings in LunarLander-v3.',
     'ppo-ant-published': 'Stable-Baselines3 scores as little with these settings in Ant-v5.',
-    'trpo-ant': (
+    'trpo-ant-published': (
         'Stable-Baselines3 scores no more: the observations of Ant-v5 contain contact forces, which were 0 in Ant-v3.'
     ),
     'dqn-lunarlander-published': (
