@@ -64,7 +64,7 @@ class Preset:
     @property
     def source_name(self) -> str:
         """The name of the source: the first word of `source`."""
-        return self.source.split()[0]
+        return self.source.split()[0].rstrip(',')
 
     @property
     def digest(self) -> str:
