@@ -172,9 +172,16 @@ EXPLAINED: dict[str, str] = {
     'a2c-hopper-published': 'Seeds scatter; the preset has other settings and is above.',
     'a2c-walker2d-published': 'Seeds scatter; the preset has other settings and is above.',
     'a2c-lunarlander-published': 'Stable-Baselines3 scores less with these settings in LunarLander-v3.',
+    'a2c-ant-published': (
+        'Stable-Baselines3 scores less with these settings in Ant-v5; the preset has other settings and is above.'
+    ),
     'ppo-ant-published': 'Stable-Baselines3 scores as little with these settings in Ant-v5.',
     'trpo-ant-published': (
         'Stable-Baselines3 scores no more: the observations of Ant-v5 contain contact forces, which were 0 in Ant-v3.'
+    ),
+    'trpo-ant': (
+        'Five times the score of the published settings in Ant-v5, whose observations contain contact forces; they were '
+        '0 in Ant-v3.'
     ),
     'dqn-lunarlander-published': (
         'Stable-Baselines3 scores less with these settings in LunarLander-v3; the preset lowers the learning rate to 0 '
