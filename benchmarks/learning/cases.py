@@ -1,7 +1,7 @@
 """The cases of the learning benchmark and their required scores.
 
 Each preset of the package is a case. Its goal is the score that was published for its settings. If a preset differs
-from the published settings because better ones were found, the published settings are another case, and so are the first
+from the published settings because better ones were found, the published settings are another case. So are the first
 300 000 steps of off-policy agents on MuJoCo. Games of MinAtar, which need `pip install minatar`, and CarRacing are
 further cases.
 """
@@ -156,8 +156,8 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-# 1 000 000 steps of off-policy agents on MuJoCo last hours on two cores. The published mean after 300 000 steps is that of
-# the evaluations from 250 000 to 350 000 steps (20 episodes each) in `evaluations.npz` of DLR-RM/rl-trained-agents.
+# 1 000 000 steps of off-policy agents on MuJoCo last hours on two cores. The published mean after 300 000 steps is that
+# of the evaluations from 250 000 to 350 000 steps in `evaluations.npz` of DLR-RM/rl-trained-agents.
 EARLY_STEPS = 300_000
 EARLY: dict[str, float | None] = {
     **{'sac-halfcheetah': 7292.3, 'sac-hopper': 1980.3, 'sac-walker2d': 611.3, 'sac-ant': 2724.9},
@@ -174,8 +174,8 @@ EXPLAINED: dict[str, str] = {
     'a2c-lunarlander-published': 'Stable-Baselines3 scores less with these settings in LunarLander-v3.',
     'a2c-lunarlandercontinuous': 'The last five evaluations of the published run vary from 6 to 106.',
     'a2c-halfcheetah-published': (
-        'The RMSProp of Stable-Baselines3 adds ε to the root of the mean square, ours adds it below the root: five seeds '
-        'of ours with their ε had a median of 768. The preset has other settings and is above.'
+        'The RMSProp of Stable-Baselines3 adds ε to the root of the mean square, ours adds it below the root: five '
+        'seeds of ours with their ε had a median of 768. The preset has other settings and is above.'
     ),
     'a2c-ant-published': (
         'Stable-Baselines3 scores less with these settings in Ant-v5; the preset has other settings and is above.'
@@ -185,8 +185,8 @@ EXPLAINED: dict[str, str] = {
         'Stable-Baselines3 scores no more: the observations of Ant-v5 contain contact forces, which were 0 in Ant-v3.'
     ),
     'trpo-ant': (
-        'Five times the score of the published settings in Ant-v5, whose observations contain contact forces; they were '
-        '0 in Ant-v3.'
+        'Five times the score of the published settings in Ant-v5, whose observations contain contact forces; they '
+        'were 0 in Ant-v3.'
     ),
     'dqn-lunarlander-published': (
         'Stable-Baselines3 scores less with these settings in LunarLander-v3; the preset lowers the learning rate to 0 '
