@@ -174,8 +174,9 @@ EXPLAINED: dict[str, str] = {
     'a2c-lunarlander-published': 'Stable-Baselines3 scores less with these settings in LunarLander-v3.',
     'a2c-lunarlandercontinuous': 'The last five evaluations of the published run vary from 6 to 106.',
     'a2c-halfcheetah-published': (
-        'The RMSProp of Stable-Baselines3 adds ε to the root of the mean square, ours adds it below the root: five '
-        'seeds of ours with their ε had a median of 768. The preset has other settings and is above.'
+        'Seeds scatter on both sides. The updates differ only in the ε of RMSProp, which Stable-Baselines3 adds to the '
+        'root of the mean square, and we below it; five seeds of ours with their ε had a median of 768. The preset has '
+        'other settings and is above.'
     ),
     'a2c-ant-published': (
         'Stable-Baselines3 scores less with these settings in Ant-v5; the preset has other settings and is above.'
