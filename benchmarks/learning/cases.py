@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.offline.cases import ALGORITHMS as OFFLINE
 from benchmarks.offline.cases import DataSet
 from benchmarks.speed.cases import find_named
+from benchmarks.tables import number
 from xagents.factory.presets import Preset, list_presets
 from xagents.options.declaration import to_flags
 from xagents.registry.agents import agents
@@ -237,11 +238,9 @@ def as_published(case: LearningCase) -> LearningCase:
 
 def after_early_steps(case: LearningCase) -> LearningCase:
     """Return the case with the steps of `EARLY`."""
-    changed = f'{EARLY_STEPS:,} steps instead of {case.steps:,}'.replace(',', ' ')
+    changed = f'{number(EARLY_STEPS)} steps instead of {number(case.steps)}'
     name, goal = f'{case.name}-early', EARLY[case.name]
-    return dataclasses.replace(
-        case, name=name, steps=EARLY_STEPS, goal=goal, changed=changed, seeds=(1,), digest='', listed=True
-    )
+    return dataclasses.replace(case, name=name, steps=EARLY_STEPS, goal=goal, changed=changed, seeds=(1,), digest='')
 
 
 NETWORKS = 'benchmarks/learning/networks'

@@ -364,7 +364,6 @@ def test_overridden_values_are_not_ignored():
         ({'distribution': 'categorical', 'value_min': 11}, r'value_min: got 11, expected less than the 10'),
         ({'distribution': 'quantile', 'huber': True}, r'huber: cannot be used with --distribution quantile'),
         ({'distribution': 'categorical', 'munchausen': True}, r'munchausen: cannot be used with --distribution cat'),
-        ({'noisy': True, 'epsilon_decay_steps': 9}, r'epsilon_decay_steps: got 9, which requires --no-noisy'),
         ({'distribution': 'quantiles'}, r'distribution: got .?quantiles.?, expected one of quantile, categorical'),
     ],
 )

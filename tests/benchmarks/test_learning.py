@@ -5,7 +5,7 @@ import json
 import yaml
 
 from benchmarks.learning import run as learning
-from benchmarks.learning.cases import CASES, EXPLAINED, LearningCase
+from benchmarks.learning.cases import CASES, EARLY, EXPLAINED, PUBLISHED, LearningCase
 from benchmarks.tables import sections
 from benchmarks.venvs import PAGE
 from benchmarks.workers import peer_worker
@@ -124,6 +124,10 @@ def test_scores_far_below_the_published_ones_are_listed_with_a_reason():
     (line,) = listed(limit - 0.1)
     assert 'peer here 12.0 (13.0)' in line and f'{goal:g}' in line and line.startswith('* A2C, LunarLander-v3')
     assert EXPLAINED.keys() <= BY_NAME.keys() and all(reason.endswith('.') for reason in EXPLAINED.values())
+
+
+def test_changes_of_presets_name_presets():
+    assert EARLY.keys() | PUBLISHED.keys() <= {case.name for case in CASES if case.digest}
 
 
 def test_the_reasons_for_low_scores_agree_with_the_page():

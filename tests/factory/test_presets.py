@@ -14,7 +14,7 @@ from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
 from xagents.cli.presets_page import presets_page
 from xagents.factory import defaults, presets
-from xagents.factory.make import make
+from xagents.factory.make import make, plan_agent
 from xagents.factory.presets import Preset, find_preset, find_score, list_presets
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
@@ -45,6 +45,9 @@ def test_settings_fit_the_agent(preset):
     zoo = r'rl-baselines3-zoo 22e3ff2 of 2026-04-23, hyperparams/\w+\.yml'
     assert re.match(rf'({zoo}|CleanRL \w{{8}} of |xagents|arXiv:\d{{4}}\.\d{{5}} )', preset.source)
     assert 'env' not in preset.options and 'max_steps' not in preset.options
+    assert preset.source_name.isalnum() or preset.source_name.startswith(('rl-baselines3-zoo', 'arXiv:'))
+    # the combination of the options is admitted, too
+    plan_agent(preset.agent, {'env': 'ALE/Pong-v5' if preset.env == presets.ATARI else preset.env, **preset.options})
 
 
 @pytest.mark.parametrize('preset', [p for p in EVERY if 'minibatch_size' in p.options], ids=lambda p: p.env)
