@@ -145,6 +145,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
             **{'train_frequency': 1, 'gradient_steps': 1},
         },
     ),
+    'tqc-mountaincarcontinuous': ('as published, but learning starts with a whole batch', {'gamma': 0.9999}),
     'trpo-mountaincarcontinuous': (
         'as published',
         {'log_std_init': None, 'n_steps': 2048, 'sde': True, 'sde_sample_frequency': 4},
@@ -182,19 +183,27 @@ EXPLAINED: dict[str, str] = {
     'a2c-ant-published': (
         'Stable-Baselines3 scores less with these settings in Ant-v5; the preset has other settings and is above.'
     ),
+    'ppo-hopper-published': (
+        'Stable-Baselines3 scores as little with these settings in Hopper-v5; the preset has other settings and is '
+        'above.'
+    ),
     'ppo-ant-published': 'Stable-Baselines3 scores as little with these settings in Ant-v5.',
     'trpo-ant-published': (
         'Stable-Baselines3 scores no more: the observations of Ant-v5 contain contact forces, which were 0 in Ant-v3.'
     ),
     'trpo-ant': (
         'Five times the score of the published settings in Ant-v5, whose observations contain contact forces; they '
-        'were 0 in Ant-v3.'
+        'were 0 in Ant-v3. Without them and their cost, one seed scored 4 160.'
     ),
     'dqn-lunarlander-published': (
         'Stable-Baselines3 scores less with these settings in LunarLander-v3; the preset lowers the learning rate to 0 '
         'and is above.'
     ),
     'sac-lunarlandercontinuous-published': 'The preset has other settings and is above.',
+    'tqc-mountaincarcontinuous-published': (
+        'Stable-Baselines3 scores no more: the mean value of replayed actions rises above 100, the largest return. The '
+        'preset has a smaller discount factor.'
+    ),
     'trpo-lunarlander-published': 'Seeds scatter; the preset has other settings and is above.',
 }
 
@@ -233,14 +242,16 @@ def as_published(case: LearningCase) -> LearningCase:
     changed, options = PUBLISHED[case.name]
     whole = {name: value for name, value in {**case.options, **options}.items() if value is not None}
     steps, name = whole.pop('max_steps', case.steps), f'{case.name}-published'
-    return dataclasses.replace(case, name=name, steps=steps, options=whole, changed=changed, digest='')
+    return dataclasses.replace(case, name=name, steps=steps, options=whole, asked=None, changed=changed, digest='')
 
 
 def after_early_steps(case: LearningCase) -> LearningCase:
     """Return the case with the steps of `EARLY`."""
     changed = f'{number(EARLY_STEPS)} steps instead of {number(case.steps)}'
     name, goal = f'{case.name}-early', EARLY[case.name]
-    return dataclasses.replace(case, name=name, steps=EARLY_STEPS, goal=goal, changed=changed, seeds=(1,), digest='')
+    return dataclasses.replace(
+        case, name=name, steps=EARLY_STEPS, asked=None, goal=goal, changed=changed, seeds=(1,), digest=''
+    )
 
 
 NETWORKS = 'benchmarks/learning/networks'
