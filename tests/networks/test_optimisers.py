@@ -1,4 +1,4 @@
-"""AdamW and Muon: their steps, the parameters to which each rule applies, and refused steps."""
+"""RMSProp, AdamW and Muon: their steps, the parameters to which each rule applies, and refused steps."""
 
 import keras
 import numpy as np
@@ -78,6 +78,21 @@ def test_adamw_equals_its_definition_and_that_of_keras():
     assert type(step.optimizer) is keras.optimizers.AdamW and step.optimizer.weight_decay == 0.3
     np.testing.assert_allclose(flat(model), expected, rtol=2e-5, atol=2e-6)
     run_keras(same, make_optimizer('adamw', 0.1, 0.8, 0.95, 1e-4, 0.3))
+    np.testing.assert_allclose(flat(model), flat(same), rtol=2e-5, atol=2e-6)
+
+
+def test_rmsprop_equals_its_definition_and_that_of_keras():
+    model, same = model_of(), model_of()
+    expected = flat(model).astype(np.float64)
+    mean = np.zeros_like(expected)
+    for gradients, rate in zip(gradients_of_run(model), RATES, strict=True):
+        g = np.concatenate([np.ravel(x) for x in gradients]).astype(np.float64)
+        mean = 0.99 * mean + 0.01 * g**2
+        # ε is below the root; it is large enough here to differ from ε that is added to the root
+        expected = expected - rate * g / np.sqrt(mean + 0.05)
+    run(model, AgentOptions(optimizer='rmsprop', **{**NUMBERS, 'opt_epsilon': 0.05}))
+    np.testing.assert_allclose(flat(model), expected, rtol=2e-5, atol=2e-6)
+    run_keras(same, make_optimizer('rmsprop', 0.1, epsilon=0.05))
     np.testing.assert_allclose(flat(model), flat(same), rtol=2e-5, atol=2e-6)
 
 
