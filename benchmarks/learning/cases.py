@@ -203,8 +203,8 @@ EXPLAINED: dict[str, str] = {
     ),
     'sac-lunarlandercontinuous-published': 'The preset has other settings and is above.',
     'tqc-mountaincarcontinuous-published': (
-        'Stable-Baselines3 scores no more: the mean value of replayed actions rises above 100, the largest return. The '
-        'preset has a smaller discount factor.'
+        'Stable-Baselines3 scores no more: the mean value of replayed actions rises above 100, the largest return; the '
+        'preset has a smaller discount factor and is above.'
     ),
     'trpo-lunarlander-published': 'Seeds scatter; the preset has other settings and is above.',
 }
