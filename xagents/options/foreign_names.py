@@ -52,6 +52,8 @@ _OPTIONS = {
     'sde_sample_frequency': 'sde_sample_freq',
     'sequence_length': 'max_seq_len',
     'save_seconds': 'save_freq checkpoint_freq',
+    'optimizer': 'use_rms_prop',
+    'opt_epsilon': 'rms_prop_eps',
     'step_noise_coef': 'action_noise exploration_noise',
     'target_kl': 'target_kl_div',
     'target_sync_steps': 'target_network_frequency target_update_interval',
