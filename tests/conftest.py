@@ -47,6 +47,21 @@ def small_agents():
 
 
 @pytest.fixture
+def empty_registries(monkeypatch):
+    """Empty all registries of agents, networks, environments and stages for one test."""
+    from xagents.envs.registry import env_registry
+    from xagents.networks.registry import network_registry
+    from xagents.registry.agents import parts
+    from xagents.registry.parts import REGISTERED_MODULES
+    from xagents.runs.registry import stage_registry
+
+    monkeypatch.setenv(REGISTERED_MODULES, '')
+    for registry in (parts, network_registry, env_registry, stage_registry):
+        for attribute in ('registered', '_objects', 'located'):
+            monkeypatch.setattr(registry, attribute, {})
+
+
+@pytest.fixture
 def eager(monkeypatch):
     """Run updates as they stand: a few of them cost less than tracing and compiling them."""
     from tests.reference import run_eagerly

@@ -13,21 +13,16 @@ import xagents
 from xagents.checkpoints.state_files import read_state
 from xagents.datasets import dataset_names
 from xagents.logs.metrics import read_metrics
-from xagents.registry import agents as registry
-from xagents.registry.parts import REGISTERED_MODULES
 
 ROOT = Path(xagents.__file__).parents[1]
 EXAMPLES = ROOT / 'examples'
 
 
 @pytest.fixture
-def execute_blocks(folder, without_xla, shared_programs, monkeypatch, capsys):
+def execute_blocks(folder, without_xla, shared_programs, empty_registries, monkeypatch, capsys):
     """Executes `(name, code)` pairs in one namespace and an empty folder; returns what was printed."""
     monkeypatch.setenv('MPLBACKEND', 'Agg')
-    monkeypatch.setenv(REGISTERED_MODULES, '')
     monkeypatch.syspath_prepend(EXAMPLES)
-    for attribute in ('registered', '_objects'):  # what is registered is forgotten afterwards
-        monkeypatch.setattr(registry.parts, attribute, {})
 
     def execute(blocks):
         namespace = {'__name__': 'notebook'}

@@ -44,13 +44,8 @@ KINDS = (registry.parts, own_networks, own_envs, own_stages)
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays(monkeypatch):
+def nothing_stays(empty_registries):
     """What a test registers is forgotten after it."""
-    monkeypatch.setenv(REGISTERED_MODULES, '')
-    for parts in KINDS:
-        monkeypatch.setattr(parts, 'registered', {})
-        monkeypatch.setattr(parts, '_objects', {})
-        monkeypatch.setattr(parts, 'located', {})
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
