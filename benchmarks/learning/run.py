@@ -32,6 +32,10 @@ HEADING = [
     'minutes a seed',
 ]
 PEER = 'Stable-Baselines3'
+# before the seeds of the peer, after the command of a row
+PEER_SEEDS = '; peer: --seed '
+# in the place of a number that one seed of a row lacks
+MISSING = '–'
 GAPS = 'Medians below the published score by more than a tenth of its distance from random actions:'
 
 
@@ -133,18 +137,20 @@ def read_section(section: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]
     found = {}
     for row, command in zip(cells[1:], commands, strict=True):
         named = dict(zip(HEADING, row, strict=True))
-        means, sampled = parse_numbers(named['each seed']), parse_numbers(named['sampled'])
         seconds = 60 * parse_numbers(named['minutes a seed'])[0]
-        train, _, seeds = command[command.index('xagents train ') :].partition(' --seed ')
+        train, _, rest = command[command.index('xagents train ') :].partition(' --seed ')
+        seeds, peer_seeds = (re.findall(r'\d+', part) for part in rest.partition(PEER_SEEDS)[::2])
         runs = {
             seed: {'mean': mean, 'seconds': seconds}
-            for seed, mean in zip(re.findall(r'\d+', seeds), means, strict=True)
+            for seed, mean in zip(seeds, parse_numbers(named['each seed']), strict=True)
         }
-        for run, value in zip(runs.values(), sampled, strict=False):
-            run['sampled'] = value
+        sampled = named['sampled'].split(', ') if named['sampled'] else [MISSING] * len(runs)
+        for run, value in zip(runs.values(), sampled, strict=True):
+            if value != MISSING:
+                (run['sampled'],) = parse_numbers(value)
         peers = parse_numbers(named['peer here'])
-        pairs = enumerate(zip(peers[::2], peers[1::2], strict=True), 1)
-        found[train] = runs, {str(seed): {'mean': a, 'sampled': b} for seed, (a, b) in pairs}
+        pairs = zip(peer_seeds, peers[::2], peers[1::2], strict=True)
+        found[train] = runs, {seed: {'mean': mean, 'sampled': sampled} for seed, mean, sampled in pairs}
     return found
 
 
@@ -168,7 +174,8 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
     for case in CASES:
         runs, kept = runs_of(case, results), before.get(case.agent, {}).get(case.key, {})
         if case.digest and made_here(runs):
-            kept = score(case, [runs[seed] for seed in sorted(runs, key=int)])
+            peer = {'peer': kept['peer']} if kept.get('digest') == case.digest and 'peer' in kept else {}
+            kept = score(case, [runs[seed] for seed in sorted(runs, key=int)]) | peer
         if case.digest and kept.get('digest') == case.digest:
             if made_here(peers := runs_of(case, results, peer=True)):
                 kept['peer'] = median_of(peers, 'mean', 2)
@@ -218,6 +225,7 @@ def render(results: dict[str, Any], before: str = '') -> str:
         first = isinstance(case.dataset, DataSet) and ''.join(
             f'`xagents {one}`, then ' for one in case.dataset.commands
         )
+        others += f'{PEER_SEEDS}{", ".join(sorted(peers, key=int))}' if peers else ''
         commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: {first or ""}`{case.command(seeds[0])}`{others}')
         about += made_here(runs) + made_here(peers)
     if not commands:
@@ -258,13 +266,20 @@ def required(case: LearningCase, median: float) -> dict[str, str]:
     return {
         'asked': '' if case.asked is None else f'{case.asked:g}',
         'goal': '' if case.goal is None else f'{case.goal:g}{scored_on}',
-        'reached': ', '.join(f'{name} {"yes" if median >= mark else "no"}' for name, mark in marks.items()),
+        # compared as the table shows them
+        'reached': ', '.join(f'{name} {"yes" if round(median, 1) >= mark else "no"}' for name, mark in marks.items()),
     }
 
 
 def environment_cell(case: LearningCase) -> str:
     """Return the environment and the differences from the published settings."""
     return case.key + (f', {case.changed}' if case.changed else '')
+
+
+def sampled_cell(runs: list[dict[str, Any]]) -> str:
+    """Return the scores with sampled actions, with a mark for each seed without one; empty if all seeds lack it."""
+    cells = [tables.number(run['sampled'], 1) if 'sampled' in run else MISSING for run in runs]
+    return '' if set(cells) == {MISSING} else ', '.join(cells)
 
 
 def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list[str]:
@@ -277,7 +292,7 @@ def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list
         tables.number(case.steps),
         tables.each(run['mean'] for run in ours),
         tables.number(median, 1),
-        tables.each(run['sampled'] for run in ours) if all('sampled' in run for run in ours) else '',
+        sampled_cell(ours),
         ', '.join(f'{tables.number(run["mean"], 1)} ({tables.number(run["sampled"], 1)})' for run in theirs),
         *required(case, median).values(),
         tables.number(statistics.median(run['seconds'] for run in ours) / 60, 1),

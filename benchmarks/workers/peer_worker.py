@@ -107,7 +107,7 @@ def model_arguments(agent: str, options: dict[str, Any], steps: int, env: Any) -
     found = {there: options[here] for here, there in NAMES[agent].items() if here in options}
     found['learning_rate'] = course(options['lr'], options.get('lr_schedule'))
     if agent == 'a2c':
-        # our ε is below the root, torch's is beside it
+        # xagents adds ε below the root, torch adds it to the root
         found['rms_prop_eps'] = options['opt_epsilon'] ** 0.5
     if agent == 'trpo':
         # its divergence is the mean over the elements of an action, ours is the sum: both numbers are per element there

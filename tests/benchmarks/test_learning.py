@@ -5,7 +5,7 @@ import json
 import yaml
 
 from benchmarks.learning import run as learning
-from benchmarks.learning.cases import CASES, EARLY, EXPLAINED, PUBLISHED, LearningCase
+from benchmarks.learning.cases import CASES, EARLY, EXPLAINED, LearningCase
 from benchmarks.tables import sections
 from benchmarks.venvs import PAGE
 from benchmarks.workers import peer_worker
@@ -44,7 +44,7 @@ def kept(case: LearningCase, **means: float) -> dict:
 
 def test_scores_are_written_from_kept_results_of_the_same_settings(tmp_path):
     case, other = BY_NAME['dqn-lunarlander'], BY_NAME['dqn-lunarlander-published']
-    results = {**kept(case, seed10=200, seed2=260.125, seed1=240), **kept(other, seed1=1)}
+    results = {**kept(case, seed10=200, seed2=260.125, seed1=240), **kept(other, seed4=1)}
     results[case.name]['runs']['2'] |= {'date': '2026-03-04', 'episodes': 50}
 
     def written(results, name='scores.yaml'):
@@ -55,9 +55,12 @@ def test_scores_are_written_from_kept_results_of_the_same_settings(tmp_path):
         'median': 240.0, 'means': [240.0, 260.12, 200.0], 'episodes': 50, 'date': '2026-03-04', 'version': '2.0',
         'digest': presets.find_preset('dqn', 'LunarLander-v3').digest,
     }  # fmt: skip
-    assert written(results) == {'dqn': {'LunarLander-v3': expected}}
+    found = written(results)['dqn']
+    assert found.keys() == {'LunarLander-v3', 'LunarLander-v3 published'} and found['LunarLander-v3'] == expected
+    assert found['LunarLander-v3 published']['means'] == [1.0]
     results[case.name]['settings']['options']['lr'] = 1.0
-    assert written({})['dqn']['LunarLander-v3'] == expected and not written(results, 'others.yaml')
+    assert written({})['dqn']['LunarLander-v3'] == expected
+    assert written(results, 'others.yaml')['dqn'].keys() == {'LunarLander-v3 published'}
 
 
 def test_the_peer_has_its_own_results_a_column_and_a_score(tmp_path):
@@ -73,6 +76,14 @@ def test_the_peer_has_its_own_results_a_column_and_a_score(tmp_path):
     learning.write_scores(tmp_path / 'scores.yaml', results)
     entry = yaml.safe_load((tmp_path / 'scores.yaml').read_text())['dqn']['LunarLander-v3']
     assert (entry['median'], entry['peer']) == (200.0, 30.0)
+    # another machine, which knows the peer only from the page, adds a seed
+    learning.write_scores(tmp_path / 'scores.yaml', kept(case, seed2=100.0))
+    entry = yaml.safe_load((tmp_path / 'scores.yaml').read_text())['dqn']['LunarLander-v3']
+    assert (entry['median'], entry['peer']) == (100.0, 30.0)
+    learning.write_scores(path := tmp_path / 'old.yaml', results)
+    path.write_text(path.read_text().replace(case.digest, 'other'))
+    learning.write_scores(path, kept(case, seed2=100.0))
+    assert 'peer' not in yaml.safe_load(path.read_text())['dqn']['LunarLander-v3'], 'of other settings'
     names = {learning.Training(case, 1, tmp_path, peer=peer).folder.name for peer in (False, True)}
     assert len(names) == 2
 
@@ -82,15 +93,19 @@ def test_results_of_other_machines_stay_in_the_table(tmp_path):
     first, second = tmp_path / 'first.json', tmp_path / 'second.json'
     for seed, mean in ((1, 1000.0), (2, -20.5)):
         learning.keep(first, case, seed, {**RUN, 'mean': mean, 'sampled': mean - 5})
-    learning.keep(first, case, 1, {**RUN, 'mean': 250.0, 'sampled': -1234.5}, peer=True)
+    for seed, mean in ((1, 250.0), (3, 75.0)):
+        learning.keep(first, case, seed, {**RUN, 'mean': mean, 'sampled': mean - 5}, peer=True)
     learning.keep(first, other, 3, {**RUN, 'mean': -150.0, 'sampled': -160.0})
     for seed, mean in ((2, 7.0), (10, 2000.0)):
-        learning.keep(second, case, seed, {**RUN, 'mean': mean, 'sampled': mean + 1, 'date': '2026-05-06'})
+        sampled = {'sampled': mean + 1} if seed == 10 else {}
+        learning.keep(second, case, seed, {**RUN, 'mean': mean, **sampled, 'date': '2026-05-06'})
+    learning.keep(second, case, 2, {**RUN, 'mean': 4000.0, 'sampled': -1234.5}, peer=True)
     page = learning.render(json.loads(first.read_text()))
     merged = learning.render(json.loads(second.read_text()), page)
     line = next(line for line in merged.splitlines() if case.key in line)
-    assert '| 1 000.0, 7.0, 2 000.0 | 1 000.0 | 995.0, 8.0, 2 001.0 | 250.0 (-1 234.5) |' in line
-    assert f'`{case.command(1)}`, and with --seed 2, 10' in merged and other.command(3) in merged
+    peers = '250.0 (245.0), 4 000.0 (-1 234.5), 75.0 (70.0)'
+    assert f'| 1 000.0, 7.0, 2 000.0 | 1 000.0 | 995.0, –, 2 001.0 | {peers} |' in line
+    assert f'`{case.command(1)}`, and with --seed 2, 10; peer: --seed 1, 2, 3' in merged and other.command(3) in merged
     assert '2026-01-02' in merged and '2026-05-06' in merged
     assert learning.render({}, merged) == merged
 
@@ -127,7 +142,7 @@ def test_scores_far_below_the_published_ones_are_listed_with_a_reason():
 
 
 def test_changes_of_presets_name_presets():
-    assert EARLY.keys() | PUBLISHED.keys() <= {case.name for case in CASES if case.digest}
+    assert EARLY.keys() <= {case.name for case in CASES if case.digest}
 
 
 def test_the_reasons_for_low_scores_agree_with_the_page():

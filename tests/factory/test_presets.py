@@ -13,13 +13,16 @@ from xagents.base.minibatches import Minibatches
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
 from xagents.cli.presets_page import presets_page
+from xagents.cli.resolve import resolve
 from xagents.factory import defaults, presets
+from xagents.factory.defaults import resolve_grid_point
 from xagents.factory.make import make, plan_agent
 from xagents.factory.presets import Preset, find_preset, find_score, list_presets
 from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.registry.agents import agents, find_agent
+from xagents.tuning.plan import plan
 
 EVERY = [preset for agent_id in agents for preset in list_presets(agent_id)]
 NAMES = [f'{preset.agent} {preset.name}' for preset in EVERY]
@@ -118,6 +121,35 @@ def test_an_environment_without_settings_is_refused_by_name(agent_id, env, said)
     assert error.value.name == 'tuned'
 
 
+def test_published_settings_ship_where_better_ones_were_found():
+    better = {(one.agent, one.env) for one in EVERY if one.source_name == 'xagents' and one.published is not None}
+    published = {(one.agent, one.env): one for one in EVERY if one.form == 'published'}
+    assert published.keys() == better and len(better) > 10
+    for (agent_id, env), one in published.items():
+        preset = find_preset(agent_id, env)
+        assert one.source_name == 'rl-baselines3-zoo' and one.published == preset.published
+        assert (one.max_steps, one.options) != (preset.max_steps, preset.options) and preset.changed
+        assert find_preset(agent_id, env, {'published': True}) == one
+    # a preset with the settings of its source needs no second entry
+    assert find_preset('ppo', 'CartPole-v1', {'published': True}) == find_preset('ppo', 'CartPole-v1')
+    assert find_preset('pqn', 'ALE/Pong-v5', {'published': True}).source_name == 'CleanRL'
+    assert find_preset('dqn', 'CartPole-v1', {'published': True, 'distribution': 'quantile'}).form == 'quantile'
+
+
+@pytest.mark.parametrize(
+    ('agent_id', 'env', 'said'),
+    [
+        ('pqn', 'LunarLander-v3', 'pqn has no published settings for LunarLander-v3, expected CartPole-v1, Acrobot-v1'),
+        ('acer', 'CartPole-v1', 'acer has no published settings$'),
+        ('ppo', 'Hopper-v4', r'no published settings for Hopper-v4, .*\(did you mean Hopper-v5\?\)'),
+    ],
+)
+def test_missing_published_settings_are_refused(agent_id, env, said):
+    with pytest.raises(OptionError, match=said) as error:
+        find_preset(agent_id, env, {'published': True})
+    assert error.value.name == 'published'
+
+
 # --tuned
 
 
@@ -137,6 +169,31 @@ def test_tuned_takes_options_and_steps_and_says_them_as_one_would_type_them():
     start, flags = said.split(': ')
     assert start == 'Preset (rl-baselines3-zoo)'
     assert typed('ppo', flags) == {**preset.options, 'max_steps': 100_000}
+
+
+def test_published_selects_settings_and_is_no_option_of_the_run(folder):
+    options, said = defaults.apply_tuned_settings('ppo', {'env': 'Hopper-v5', 'published': True, 'seed': 3})
+    assert options == {**find_preset('ppo', 'Hopper-v5', {'published': True}).options, 'max_steps': 1_000_000} | {
+        'env': 'Hopper-v5', 'seed': 3,
+    }  # fmt: skip
+    assert said.startswith('Preset (rl-baselines3-zoo): ') and '--ppo-epochs 5' in said
+    assert 'published' not in defaults.apply_tuned_settings('ppo', {'env': 'Hopper-v5', 'published': False})[0]
+    line = 'train ppo --env Hopper-v5 --tuned --published --print-config'
+    code, out, _ = execute(*line.split())
+    assert code == 0 and yaml.safe_load(out)['ppo-epochs'] == 5 and 'published' not in yaml.safe_load(out)
+    (folder / 'a.yaml').write_text('agent: ppo\nenv: CartPole-v1\ntuned: true\npublished: true\nmax_steps: 64\n')
+    assert resolve('ppo', {'config': str(folder / 'a.yaml')}).options['ppo_epochs'] == 20
+    assert resolve_grid_point('ppo', {'env': 'Hopper-v5', 'tuned': True, 'published': True})['ppo_epochs'] == 5
+    tuned = plan('ppo', {'env': 'Hopper-v5', 'tuned': True, 'published': True, 'lr': [1e-4, 1e-3], 'trial_steps': 9})
+    assert tuned.fixed['ppo_epochs'] == 5 and 'published' not in tuned.fixed
+    for line, said in (
+        ('train ppo --env Hopper-v5 --max-steps 9 --published', 'requires --tuned'),
+        ('tune ppo --env Hopper-v5 --published --search', 'requires --tuned'),
+        ('train ppo --env Acrobot-v2 --tuned --published', 'ppo has no published settings for Acrobot-v2, expected Ca'),
+    ):
+        code, _, stderr = execute(*line.split())
+        assert code == 2 and f'--published: {said}' in stderr
+    assert sorted(path.name for path in folder.iterdir()) == ['a.yaml']
 
 
 @pytest.mark.parametrize('agent_id', ['ppo', 'trpo'])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from xagents.factory.presets import Preset, find_score, list_presets
+from xagents.factory.presets import PUBLISHED, Preset, find_score, list_presets
 from xagents.factory.pretrained import list_pretrained
 from xagents.registry.agents import BUILTIN_AGENTS
 from xagents.system.pages import COLUMN_GAP, MAX_WIDTH, console_width, make_table, render_page
@@ -21,12 +21,16 @@ MIN_SOURCE_WIDTH = 28
 PRETRAINED_MARK = '*'
 DEFAULT_SOURCE = 'rl-baselines3-zoo'
 PEER = 'Stable-Baselines3'
+# name of the row of published settings, below the row of the preset that differs from them
+PUBLISHED_NAME = '  as published'
 LEGEND = (
     f'Settings are those of {DEFAULT_SOURCE} if no source is given. '
-    'Published: the mean reward of one trained agent in the source. Seen: the median of the mean rewards of several '
+    'Published: the mean reward that the source published. Seen: the median of the mean rewards of several '
     'seeds (their number), acting greedily with the last weights; not run: no training of all steps was measured. '
     f'When: the date of these runs. {PEER} here: its median with the same settings and versions of environments. '
     'xagents train <agent> --env <environment> --tuned uses the settings; its other flags override them. '
+    'As published: the published settings of the environment above, whose preset has better ones; --tuned --published '
+    'uses them. '
     f'{PRETRAINED_MARK} xagents play <agent> --pretrained <environment> plays a trained policy.'
 )
 
@@ -79,6 +83,7 @@ def _cells(preset: Preset) -> tuple[str, ...]:
         when = '' if score is None else score.date
     ships = preset.env in {one.env for one in list_pretrained(preset.agent)}
     env = f'{preset.name} {PRETRAINED_MARK}' if ships and not preset.form else preset.name
+    env = PUBLISHED_NAME if preset.form == PUBLISHED else env
     return env, format_steps(preset.max_steps), published, seen, when
 
 

@@ -61,6 +61,8 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
             raise requires(name, mask_password(options[name]), flag)
     study, storage = options.pop('from_study', None), options.pop('storage', None)
     wants_tuned = options.pop('tuned', False)
+    if not wants_tuned and options.pop('published', False):
+        raise requires('published', True, '--tuned')
     completed = options
     if study is not None:
         completed, line = best_of_study(agent_id, {**options, **grid}, study, storage)

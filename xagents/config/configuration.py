@@ -28,7 +28,7 @@ from xagents.system.values import to_plain_value
 AGENT, ABOUT, IMPORTS = 'agent', 'about', 'imports'
 COMMAND_LINE_ONLY = ('config', 'print_config', 'resume', 'debug')
 # options with one value for all runs of a grid
-SHARED_IN_GRID = (*COMMAND_LINE_ONLY, 'run_dir', 'from_study', 'storage', 'tuned', 'seeds', 'grid_jobs')
+SHARED_IN_GRID = (*COMMAND_LINE_ONLY, 'run_dir', 'from_study', 'storage', 'tuned', 'published', 'seeds', 'grid_jobs')
 
 
 class Configuration(NamedTuple):

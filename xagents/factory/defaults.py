@@ -139,7 +139,8 @@ def _without_conflicts(entry: Entry, given: Mapping[str, Any], suggested: dict[s
 def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Complete options with the preset for the agent and the environment, `max_steps` included.
 
-    Without `env`, the environment is the one saved with `weights`, or the one of the data set.
+    Without `env`, the environment is the one saved with `weights`, or the one of the data set. `published` selects the
+    published settings.
 
     Returns:
         All options, and one line that lists the settings of the preset that were used.
@@ -157,6 +158,7 @@ def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[
         raise OptionError('env', 'got nothing, expected the id of an environment that has a preset')
     preset = find_preset(agent_id, env, given)
     suggested = {**preset.options, 'max_steps': preset.max_steps}
+    given = {name: value for name, value in given.items() if name != 'published'}
     options, flags = add_suggested_options(entry, given, suggested, networks=bool(record.get('networks')))
     return options, f'Preset ({preset.source_name}): {flags}'
 

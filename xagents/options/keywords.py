@@ -219,6 +219,7 @@ class TuneKeywords(TypedDict, total=False):
     out: str | os.PathLike[str] | None
     non_silent: bool
     tuned: bool
+    published: bool
     weights: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     population: int | None
     exploit_steps: int | None

@@ -10,7 +10,7 @@ from typing import Any
 from xagents.factory import defaults
 from xagents.options.commands import TuneOptions
 from xagents.options.declaration import Option, declared_options, resolve_aliases
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, requires
 from xagents.options.foreign_names import option_hint
 from xagents.options.settings import resolve_settings
 from xagents.processes.launch import check_launch
@@ -138,10 +138,12 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
     for name in ranges.keys() & fixed_for_members:
         raise OptionError(name, 'got several values, expected one value: members of a population cannot change it')
     base, source_line = dict[str, Any](), ''
+    if tune.published and not tune.tuned:
+        raise requires('published', True, '--tuned')
     if tune.tuned:
-        steps = {'max_steps': tune.trial_steps}
-        supplied, _ = defaults.apply_tuned_settings(agent_id, {**fixed, **steps})
-        _, source_line = defaults.apply_tuned_settings(agent_id, {**fixed, **ranges, **steps})
+        overriding = {'max_steps': tune.trial_steps, 'published': tune.published}
+        supplied, _ = defaults.apply_tuned_settings(agent_id, {**fixed, **overriding})
+        _, source_line = defaults.apply_tuned_settings(agent_id, {**fixed, **ranges, **overriding})
         base = {name: value for name, value in supplied.items() if name not in fixed and name in known}
     if tune.search:
         # the first trial uses the preset, and some of its settings replace other options

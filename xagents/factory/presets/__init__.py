@@ -24,8 +24,12 @@ FOLDER = Path(__file__).parent
 SCORES = FOLDER / 'scores.yaml'
 # the key of the settings for all Atari games
 ATARI = 'atari'
-# the option whose value selects another preset for the same environment; the value is the second word of the key
+# The second word of a key distinguishes presets for the same environment. It is a value of this option, or PUBLISHED
+# for the published settings, if the preset differs because better settings were found.
 FORM_OPTION = 'distribution'
+PUBLISHED = 'published'
+# the source of settings that were found here
+OWN_SOURCE = 'xagents'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +46,8 @@ class Preset:
         scored_on: the id of the environment of the published score, if it is another version of `env`.
         changed: the differences from the published settings.
         games: published scores by environment id, if `env` is `atari`.
-        form: the value of `distribution` that the settings are for; empty for its default.
+        form: the value of `distribution` that the settings are for, or `published` for the published settings if the
+            preset of the environment differs from them; otherwise empty.
     """
 
     agent: str
@@ -114,7 +119,7 @@ def list_presets(agent_id: str) -> list[Preset]:
         env, _, form = key.partition(' ')
         games = entry.pop('published', {}) if env == ATARI else {}
         preset = Preset(agent_id, env, games=games, form=form, **entry)
-        if form:
+        if form and form != PUBLISHED:
             preset.options[FORM_OPTION] = form
         presets.append(preset)
     return presets
@@ -129,26 +134,31 @@ def find_preset(agent_id: str, env_id: str, given: Mapping[str, Any] | None = No
     Args:
         agent_id: the id of the agent.
         env_id: the id of the environment, as for `--env`. `ALE/…` and `…NoFrameskip-v4` are Atari games.
-        given: options that the user set. A given `distribution` selects the preset for it, if there is one.
+        given: options that the user set. A given `distribution` selects the preset for it, if there is one. A true
+            `published` selects the published settings.
 
     Raises:
         OptionError: if the agent has no preset for the environment. The message lists the environments that
             have a preset, and the nearest name.
     """
-    presets = {preset.name: preset for preset in list_presets(agent_id)}
-    name = _strip_module(env_id)
-    if (formed := f'{name} {(given or {}).get(FORM_OPTION)}') in presets:
-        return presets[formed]
-    presets = {name: preset for name, preset in presets.items() if not preset.form}
-    if name in presets and name != ATARI:
-        return presets[name]
-    if ATARI in presets and (name.startswith('ALE/') or 'NoFrameskip-v' in name):
-        return presets[ATARI].for_game(env_id)
-    if not presets:
-        raise OptionError('tuned', f'{agent_id} has no presets')
-    names = ', '.join('every Atari game' if env == ATARI else env for env in presets)
-    problem = f'{agent_id} has no preset for {format_value(env_id)}'
-    raise OptionError('tuned', f'{problem}, expected {names}{did_you_mean(name, presets.keys() - {ATARI})}')
+    given, presets, name = given or {}, list_presets(agent_id), _strip_module(env_id)
+    formed = f'{name} {given.get(FORM_OPTION)}'
+    for preset in presets:
+        if preset.name == formed:
+            return preset
+    option, kind = ('published', 'published settings') if given.get('published') else ('tuned', 'preset')
+    offered = {preset.env: preset for preset in presets if not preset.form}
+    if given.get('published'):
+        offered = {p.env: p for p in presets if p.form in ('', PUBLISHED) and p.source_name != OWN_SOURCE}
+    if name in offered and name != ATARI:
+        return offered[name]
+    if ATARI in offered and (name.startswith('ALE/') or 'NoFrameskip-v' in name):
+        return offered[ATARI].for_game(env_id)
+    if not offered:
+        raise OptionError(option, f'{agent_id} has no {kind.removesuffix("s")}s')
+    names = ', '.join('every Atari game' if env == ATARI else env for env in offered)
+    problem = f'{agent_id} has no {kind} for {format_value(env_id)}'
+    raise OptionError(option, f'{problem}, expected {names}{did_you_mean(name, offered.keys() - {ATARI})}')
 
 
 def find_score(preset: Preset) -> Score | None:
