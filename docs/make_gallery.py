@@ -77,9 +77,9 @@ SEEN = {
 INTRODUCTION = """\
 Scores are mean and standard deviation of {} greedy episodes with the last weights. If several agents act in one
 environment, the mean is that of all agents, and the mean of each agent follows. Games are played against random legal
-moves. If several seeds were trained, the picture shows the best run, and its score is from other episodes than the
-ones that selected it. [The benchmarks](benchmarks.md) list the results of all seeds. All pictures begin with an
-episode of the same seed."""
+moves. If several seeds were trained before the picture was made, it shows the best run, and its score is from other
+episodes than the ones that selected it. [The benchmarks](benchmarks.md) list the results of all seeds. All pictures
+begin with an episode of the same seed."""
 
 
 def film(player: ActingAgent) -> tuple[list[np.ndarray], float]:

@@ -1,11 +1,13 @@
 """The command line: pages, wrong input, exit codes, and what reaches the functions behind it."""
 
+import gc
 import json
 import os
 import re
 import subprocess
 import sys
 import types
+import weakref
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.commands import execute
+from xagents.cli import dispatch
 from xagents.cli.agent_commands import json_line
 from xagents.cli.command import Command
 from xagents.cli.commands import commands
@@ -362,6 +365,26 @@ def test_the_end_of_a_run_is_its_exit_code(factory, end, code, message):
     factory.end = end
     assert without_line(execute(*SEED_LINE)) == (code, '', message)
     assert factory.agent.calls == ['fit', 'close']
+
+
+@pytest.mark.parametrize('end', [KeyboardInterrupt('closed'), SystemExit(143), RuntimeError('lost')])
+def test_the_exit_keeps_no_object_of_the_run(end, monkeypatch):
+    """At the end of Python, the library of Atari prints its objects that an exception still keeps."""
+    kept = []
+
+    class Environment:
+        pass
+
+    def run(arguments):
+        environment = Environment()
+        kept.append(weakref.ref(environment))
+        raise type(end)(*end.args)
+
+    monkeypatch.setattr(dispatch, '_dispatch', run)
+    with pytest.raises(SystemExit) as stop:
+        dispatch.execute(['train'])
+    gc.collect()
+    assert stop.value.code in (130, 143, 1) and stop.value.__context__ is None and kept[0]() is None
 
 
 @pytest.mark.parametrize(

@@ -57,19 +57,30 @@ def execute(argv: Sequence[str] | None = None) -> None:
             other errors. The last line on stderr describes the error.
     """
     arguments = [str(word) for word in (sys.argv[1:] if argv is None else argv)]
+    if code := _exit_code(arguments):
+        # An exception with the traceback of the run would keep the run's objects until Python ends. Atari environments
+        # then print that they were leaked.
+        raise SystemExit(code)
+
+
+def _exit_code(arguments: list[str]) -> int | str | None:
+    """Run one command and return its exit code; None or 0 if it succeeds."""
     command = commands.get(arguments[0]) if arguments else None
     try:
         _dispatch(arguments)
+    except SystemExit as stop:
+        return stop.code
     except KeyboardInterrupt as stop:
         if not stop.args:  # with arguments, the run has printed its closing line
             print(f'xagents {command.name if command else ""}: interrupted', file=sys.stderr)
-        raise SystemExit(130) from None
+        return 130
     except (OptionError, InputError) as error:
-        raise SystemExit(_fail(error, command, arguments, 2)) from None
+        return _fail(error, command, arguments, 2)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_has_ended():
-            raise SystemExit(1) from None
-        raise SystemExit(_fail(error, command, arguments, 1)) from None
+            return 1
+        return _fail(error, command, arguments, 1)
+    return None
 
 
 def _dispatch(arguments: list[str]) -> None:
