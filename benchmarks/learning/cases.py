@@ -149,7 +149,9 @@ EXPLAINED: dict[str, str] = {
         'Stable-Baselines3 scores no more: the mean value of replayed actions rises above 100, the largest return; the '
         'preset has a smaller discount factor and is above.'
     ),
-    'trpo-lunarlander-published': 'Seeds scatter; the preset has other settings and is above.',
+    'trpo-lunarlander-published': (
+        'Seeds scatter, and the one seed of Stable-Baselines3 is among them; the preset has other settings and is above.'
+    ),
 }
 
 

@@ -29,7 +29,7 @@ LEGEND = (
     'seeds (their number), acting greedily with the last weights; not run: no training of all steps was measured. '
     f'When: the date of these runs. {PEER} here: its median with the same settings and versions of environments. '
     'xagents train <agent> --env <environment> --tuned uses the settings; its other flags override them. '
-    'As published: the published settings of the environment above, whose preset has better ones; --tuned --published '
+    'As published: the published settings of the environment above, from which its preset differs; --tuned --published '
     'uses them. '
     f'{PRETRAINED_MARK} xagents play <agent> --pretrained <environment> plays a trained policy.'
 )

@@ -82,9 +82,7 @@ class TuneOptions(Options):
     tuned: bool = option(
         False, 'use the preset for the agent and the environment instead of the defaults (see xagents presets)'
     )
-    published: bool = option(
-        False, 'with --tuned: use the published settings, if the preset differs because better ones were found'
-    )
+    published: bool = option(False, 'with --tuned: use the published settings if the preset differs from them')
     weights: list[str] | None = path('weights from which trials start, one path for each network')
     population: int | None = option(
         None,

@@ -308,9 +308,7 @@ class TrainOptions(Options):
     tuned: bool = option(
         False, 'use the preset for the agent and the environment (see xagents presets); other flags override it'
     )
-    published: bool = option(
-        False, 'with --tuned: use the published settings, if the preset differs because better ones were found'
-    )
+    published: bool = option(False, 'with --tuned: use the published settings if the preset differs from them')
     resume: str | None = folder(
         'run directory, or directory of a group of runs, to resume; other flags override its settings'
     )

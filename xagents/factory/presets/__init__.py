@@ -25,7 +25,7 @@ SCORES = FOLDER / 'scores.yaml'
 # the key of the settings for all Atari games
 ATARI = 'atari'
 # The second word of a key distinguishes presets for the same environment. It is a value of this option, or PUBLISHED
-# for the published settings, if the preset differs because better settings were found.
+# for the published settings, if the preset of the environment has settings that were found for this package.
 FORM_OPTION = 'distribution'
 PUBLISHED = 'published'
 # the source of settings that were found here
