@@ -150,7 +150,8 @@ EXPLAINED: dict[str, str] = {
         'preset has a smaller discount factor and is above.'
     ),
     'trpo-lunarlander-published': (
-        'Seeds scatter, and the one seed of Stable-Baselines3 is among them; the preset has other settings and is above.'
+        'Seeds scatter, and the one seed of Stable-Baselines3 is among them; the preset has other settings and is '
+        'above.'
     ),
 }
 
