@@ -82,8 +82,8 @@ SCORE_COLUMNS = {
     'median': 'over the seeds, or the only score',
     'required': 'the median that this package requires of itself',
     'published': (
-        'the mean that the source of the settings published ([the benchmarks](../benchmarks.md#learning-results) name '
-        'the sources); some rows name the older environment that it is of'
+        'the mean that rl-baselines3-zoo published for this agent and environment (CleanRL for PQN; for ACER the score '
+        'of A2C); some rows name the older environment that it is of'
     ),
     'reached': 'whether the median is at least as good',
 }

@@ -367,8 +367,10 @@ def test_the_end_of_a_run_is_its_exit_code(factory, end, code, message):
     assert factory.agent.calls == ['fit', 'close']
 
 
-@pytest.mark.parametrize('end', [KeyboardInterrupt('closed'), SystemExit(143), RuntimeError('lost')])
-def test_the_exit_keeps_no_object_of_the_run(end, monkeypatch):
+@pytest.mark.parametrize(
+    ('end', 'code'), [(KeyboardInterrupt('closed'), 130), (SystemExit(143), 143), (RuntimeError('lost'), 1)]
+)
+def test_the_exit_keeps_no_object_of_the_run(end, code, monkeypatch):
     """At the end of Python, the library of Atari prints its objects that an exception still keeps."""
     kept = []
 
@@ -384,7 +386,7 @@ def test_the_exit_keeps_no_object_of_the_run(end, monkeypatch):
     with pytest.raises(SystemExit) as stop:
         dispatch.execute(['train'])
     gc.collect()
-    assert stop.value.code in (130, 143, 1) and stop.value.__context__ is None and kept[0]() is None
+    assert stop.value.code == code and stop.value.__context__ is None and kept[0]() is None
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,7 @@ def test_published_settings_ship_where_better_ones_were_found():
     assert find_preset('ppo', 'CartPole-v1', {'published': True}) == find_preset('ppo', 'CartPole-v1')
     assert find_preset('pqn', 'ALE/Pong-v5', {'published': True}).source_name == 'CleanRL'
     assert find_preset('dqn', 'CartPole-v1', {'published': True, 'distribution': 'quantile'}).form == 'quantile'
+    assert find_preset('dqn', 'LunarLander-v3', {'distribution': 'published'}).form == ''
 
 
 @pytest.mark.parametrize(
@@ -186,14 +187,26 @@ def test_published_selects_settings_and_is_no_option_of_the_run(folder):
     assert resolve_grid_point('ppo', {'env': 'Hopper-v5', 'tuned': True, 'published': True})['ppo_epochs'] == 5
     tuned = plan('ppo', {'env': 'Hopper-v5', 'tuned': True, 'published': True, 'lr': [1e-4, 1e-3], 'trial_steps': 9})
     assert tuned.fixed['ppo_epochs'] == 5 and 'published' not in tuned.fixed
+    # the command line wins over the file
+    found = resolve('ppo', {'config': str(folder / 'a.yaml'), 'tuned': False})
+    assert found.options == {'env': 'CartPole-v1', 'max_steps': 64} and not found.messages
+    (folder / 'grid.yaml').write_text('agent: ppo\nenv: CartPole-v1\ntuned: true\npublished: [true, false]\n')
     for line, said in (
-        ('train ppo --env Hopper-v5 --max-steps 9 --published', 'requires --tuned'),
-        ('tune ppo --env Hopper-v5 --published --search', 'requires --tuned'),
-        ('train ppo --env Acrobot-v2 --tuned --published', 'ppo has no published settings for Acrobot-v2, expected Ca'),
+        ('train ppo --env Hopper-v5 --max-steps 9 --published', '--published: requires --tuned'),
+        ('tune ppo --env Hopper-v5 --published --search', '--published: requires --tuned'),
+        (
+            'train ppo --env Acrobot-v2 --tuned --published',
+            '--published: ppo has no published settings for Acrobot-v2, e',
+        ),
+        ('train ppo --resume runs --tuned --published', '--tuned: cannot be used with --resume'),
+        ('train ppo --resume runs --published', '--published: cannot be used with --resume'),
+        ('train --config grid.yaml', 'published: got a list, which would make several runs'),
+        ('train ppo --published --from-study s --storage journal:s.log', '--from-study: got s with --published'),
+        ('train --config a.yaml --from-study s --storage journal:s.log', '--storage: there is no'),
     ):
         code, _, stderr = execute(*line.split())
-        assert code == 2 and f'--published: {said}' in stderr
-    assert sorted(path.name for path in folder.iterdir()) == ['a.yaml']
+        assert code == 2 and said in stderr, line
+    assert sorted(path.name for path in folder.iterdir()) == ['a.yaml', 'grid.yaml']
 
 
 @pytest.mark.parametrize('agent_id', ['ppo', 'trpo'])

@@ -14,7 +14,10 @@ from xagents.registry.agents import Entry, find_agent
 from xagents.tuning.storages import mask_password
 
 # pairs of options: one on the command line excludes the other one in the file
-EXCLUSIVE = (('seed', 'seeds'), ('tuned', 'from_study'), ('tuned', 'storage'))
+EXCLUSIVE = (
+    ('seed', 'seeds'),
+    *((preset, study) for preset in ('tuned', 'published') for study in ('from_study', 'storage')),
+)
 
 
 # the values of each option that varies among the runs of a grid
@@ -54,8 +57,9 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
         check_config(path)
         options, grid = _merge_config(find_agent(agent_id), options, read_config_file(path, agent_id))
     grid = {**grid, **_seeds(options, grid)}
-    if 'from_study' in options and options.get('tuned'):
-        raise OptionError('from_study', f'got {options["from_study"]} with --tuned, expected one of the two')
+    for name in ('tuned', 'published'):
+        if 'from_study' in options and options.get(name):
+            raise OptionError('from_study', f'got {options["from_study"]} with --{name}, expected one of the two')
     for name, flag in (('from_study', '--storage'), ('storage', '--from-study')):
         if name in options and flag[2:].replace('-', '_') not in options:
             raise requires(name, mask_password(options[name]), flag)
@@ -79,6 +83,8 @@ def _merge_config(entry: Entry, given: dict[str, Any], file: Configuration) -> t
     """Return the options and the grid of a file, overridden by the options on the command line."""
     known = entry.options_in('environment', 'network', 'agent')
     left_out = {other for pair in EXCLUSIVE for one, other in (pair, pair[::-1]) if given.get(one)}
+    if given.get('tuned') is False:
+        left_out.add('published')
     if any(name in given for name in entry.models):
         left_out |= {'net', *NET_ONLY_OPTIONS}
     elif 'net' in given:

@@ -160,7 +160,8 @@ def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[
     suggested = {**preset.options, 'max_steps': preset.max_steps}
     given = {name: value for name, value in given.items() if name != 'published'}
     options, flags = add_suggested_options(entry, given, suggested, networks=bool(record.get('networks')))
-    return options, f'Preset ({preset.source_name}): {flags}'
+    source = ', '.join(filter(None, [preset.source_name, preset.changed]))
+    return options, f'Preset ({source}): {flags}'
 
 
 def dataset_environment_options(given: Mapping[str, Any]) -> dict[str, Any]:

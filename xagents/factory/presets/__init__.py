@@ -142,20 +142,20 @@ def find_preset(agent_id: str, env_id: str, given: Mapping[str, Any] | None = No
             have a preset, and the nearest name.
     """
     given, presets, name = given or {}, list_presets(agent_id), _strip_module(env_id)
-    formed = f'{name} {given.get(FORM_OPTION)}'
     for preset in presets:
-        if preset.name == formed:
+        if preset.env == name and preset.options.get(FORM_OPTION, '') == given.get(FORM_OPTION):
             return preset
-    option, kind = ('published', 'published settings') if given.get('published') else ('tuned', 'preset')
+    option, kind, kinds = 'tuned', 'preset', 'presets'
     offered = {preset.env: preset for preset in presets if not preset.form}
     if given.get('published'):
+        option, kind, kinds = 'published', 'published settings', 'published settings'
         offered = {p.env: p for p in presets if p.form in ('', PUBLISHED) and p.source_name != OWN_SOURCE}
     if name in offered and name != ATARI:
         return offered[name]
     if ATARI in offered and (name.startswith('ALE/') or 'NoFrameskip-v' in name):
         return offered[ATARI].for_game(env_id)
     if not offered:
-        raise OptionError(option, f'{agent_id} has no {kind.removesuffix("s")}s')
+        raise OptionError(option, f'{agent_id} has no {kinds}')
     names = ', '.join('every Atari game' if env == ATARI else env for env in offered)
     problem = f'{agent_id} has no {kind} for {format_value(env_id)}'
     raise OptionError(option, f'{problem}, expected {names}{did_you_mean(name, offered.keys() - {ATARI})}')
