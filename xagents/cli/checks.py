@@ -34,9 +34,9 @@ from xagents.system.paths import check_parent
 
 NO_AGENT = 'got nothing, expected the paths of --checkpoints of a training run, or --run-dir'
 SHELLS = ('bash', 'zsh', 'fish')
+PRESET_OPTIONS = ('tuned', 'published')
 # options for a new run, which cannot be used with --resume
-NEW_RUN_OPTIONS = ('run_dir', 'config', 'weights', 'tuned', 'published', 'from_study', 'storage')
-NEW_RUN_OPTIONS += ('seeds', 'print_config')
+NEW_RUN_OPTIONS = ('run_dir', 'config', 'weights', *PRESET_OPTIONS, 'from_study', 'storage', 'seeds', 'print_config')
 # options that complete a command line; `--print-config` does not need a complete one
 COMPLETING_OPTIONS = ('config', 'tuned', 'from_study', 'storage', 'print_config')
 
