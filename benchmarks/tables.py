@@ -96,7 +96,7 @@ def where(machine: dict[str, str]) -> str:
 
 def machine_type(machine: dict[str, str]) -> str:
     """Return the processor and its cores: results of one type of machine replace each other."""
-    return f'{machine["cpu"]}, {machine["cores"]} cores'
+    return f'{machine["cpu"]}, {machine["cores"]} core{"s" * (int(machine["cores"]) > 1)}'
 
 
 # --------------------------------------------------------------------------------------------------------------- pages
