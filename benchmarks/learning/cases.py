@@ -144,6 +144,7 @@ EXPLAINED: dict[str, str] = {
         'Seeds end above 50 or below -40 on both sides: five of ten are above here, and five of seven of the peer; the '
         'preset has other settings and is above.'
     ),
+    'trpo-hopper-published': 'One seed, without a peer; the preset has other settings and is above.',
     'trpo-lunarlandercontinuous-published': (
         'Seeds scatter, and the one seed of Stable-Baselines3 is among them; the preset has other settings and is '
         'above.'
