@@ -145,9 +145,10 @@ EXPLAINED: dict[str, str] = {
         'preset has other settings and is above.'
     ),
     'trpo-hopper-published': 'One seed, without a peer; the preset has other settings and is above.',
-    'trpo-lunarlandercontinuous-published': (
+    **dict.fromkeys(
+        ('trpo-lunarlander-published', 'trpo-lunarlandercontinuous-published'),
         'Seeds scatter, and the one seed of Stable-Baselines3 is among them; the preset has other settings and is '
-        'above.'
+        'above.',
     ),
     'dqn-lunarlander-published': (
         'Stable-Baselines3 scores less with these settings in LunarLander-v3; the preset lowers the learning rate to 0 '
@@ -157,10 +158,6 @@ EXPLAINED: dict[str, str] = {
     'tqc-mountaincarcontinuous-published': (
         'Stable-Baselines3 scores no more: the mean value of replayed actions rises above 100, the largest return; the '
         'preset has a smaller discount factor and is above.'
-    ),
-    'trpo-lunarlander-published': (
-        'Seeds scatter, and the one seed of Stable-Baselines3 is among them; the preset has other settings and is '
-        'above.'
     ),
 }
 

@@ -144,10 +144,10 @@ def read_section(section: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]
             seed: {'mean': mean, 'seconds': seconds}
             for seed, mean in zip(seeds, parse_numbers(named['each seed']), strict=True)
         }
-        sampled = named['sampled'].split(', ') if named['sampled'] else [MISSING] * len(runs)
-        for run, value in zip(runs.values(), sampled, strict=True):
-            if value != MISSING:
-                (run['sampled'],) = parse_numbers(value)
+        cells_of_seeds = named['sampled'].split(', ') if named['sampled'] else [MISSING] * len(runs)
+        for run, cell in zip(runs.values(), cells_of_seeds, strict=True):
+            if cell != MISSING:
+                (run['sampled'],) = parse_numbers(cell)
         peers = parse_numbers(named['peer here'])
         pairs = zip(peer_seeds, peers[::2], peers[1::2], strict=True)
         found[train] = runs, {seed: {'mean': mean, 'sampled': sampled} for seed, mean, sampled in pairs}
@@ -173,10 +173,12 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
     scores: dict[str, dict[str, Any]] = {}
     for case in CASES:
         runs, kept = runs_of(case, results), before.get(case.agent, {}).get(case.key, {})
-        if case.digest and made_here(runs):
-            peer = {'peer': kept['peer']} if kept.get('digest') == case.digest and 'peer' in kept else {}
-            kept = score(case, [runs[seed] for seed in sorted(runs, key=int)]) | peer
-        if case.digest and kept.get('digest') == case.digest:
+        if not case.digest:
+            continue
+        kept = kept if kept.get('digest') == case.digest else {}
+        if made_here(runs):
+            kept |= score(case, [runs[seed] for seed in sorted(runs, key=int)])
+        if kept:
             if made_here(peers := runs_of(case, results, peer=True)):
                 kept['peer'] = median_of(peers, 'mean', 2)
             scores.setdefault(case.agent, {})[case.key] = kept

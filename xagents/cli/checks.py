@@ -27,14 +27,13 @@ from xagents.options.errors import (
     format_value,
     requires,
 )
-from xagents.options.runs import NO_DATASET
+from xagents.options.runs import NO_DATASET, PRESET_OPTIONS
 from xagents.registry.agents import find_agent
 from xagents.system.file_names import CONFIG_MISSING, GROUP, LOCK, has_checkpoints
 from xagents.system.paths import check_parent
 
 NO_AGENT = 'got nothing, expected the paths of --checkpoints of a training run, or --run-dir'
 SHELLS = ('bash', 'zsh', 'fish')
-PRESET_OPTIONS = ('tuned', 'published')
 # options for a new run, which cannot be used with --resume
 NEW_RUN_OPTIONS = ('run_dir', 'config', 'weights', *PRESET_OPTIONS, 'from_study', 'storage', 'seeds', 'print_config')
 # options that complete a command line; `--print-config` does not need a complete one

@@ -83,8 +83,8 @@ def _cells(preset: Preset) -> tuple[str, ...]:
         seen = 'not run' if score is None else f'{score.median:.1f} ({len(score.means)})'
         when = '' if score is None else score.date
     ships = preset.env in {one.env for one in list_pretrained(preset.agent)}
-    env = f'{preset.name} {PRETRAINED_MARK}' if ships and not preset.form else preset.name
-    env = PUBLISHED_NAME if preset.form == PUBLISHED else env
+    mark = f' {PRETRAINED_MARK}' if ships and not preset.form else ''
+    env = PUBLISHED_NAME if preset.form == PUBLISHED else preset.name + mark
     return env, format_steps(preset.max_steps), published, seen, when
 
 

@@ -10,13 +10,14 @@ from xagents.factory.defaults import add_suggested_options, apply_tuned_settings
 from xagents.options.declaration import effective_options
 from xagents.options.environment import NET_ONLY_OPTIONS
 from xagents.options.errors import OptionError, requires
+from xagents.options.runs import PRESET_OPTIONS
 from xagents.registry.agents import Entry, find_agent
 from xagents.tuning.storages import mask_password
 
 # pairs of options: one on the command line excludes the other one in the file
 EXCLUSIVE = (
     ('seed', 'seeds'),
-    *((preset, study) for preset in ('tuned', 'published') for study in ('from_study', 'storage')),
+    *((preset, study) for preset in PRESET_OPTIONS for study in ('from_study', 'storage')),
 )
 
 
@@ -57,7 +58,7 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
         check_config(path)
         options, grid = _merge_config(find_agent(agent_id), options, read_config_file(path, agent_id))
     grid = {**grid, **_seeds(options, grid)}
-    for name in ('tuned', 'published'):
+    for name in PRESET_OPTIONS:
         if 'from_study' in options and options.get(name):
             raise OptionError('from_study', f'got {options["from_study"]} with --{name}, expected one of the two')
     for name, flag in (('from_study', '--storage'), ('storage', '--from-study')):

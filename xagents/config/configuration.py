@@ -19,6 +19,7 @@ from xagents.options.declaration import Option, declared_options, resolve_aliase
 from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError, format_value
 from xagents.options.foreign_names import option_hint
+from xagents.options.runs import PRESET_OPTIONS
 from xagents.registry.agents import TEAM_ENTRY, agents, find_agent
 from xagents.system.file_names import CONFIG, CONFIG_MISSING, GROUP, has_checkpoints
 from xagents.system.modules import import_modules
@@ -28,7 +29,7 @@ from xagents.system.values import to_plain_value
 AGENT, ABOUT, IMPORTS = 'agent', 'about', 'imports'
 COMMAND_LINE_ONLY = ('config', 'print_config', 'resume', 'debug')
 # options with one value for all runs of a grid
-SHARED_IN_GRID = (*COMMAND_LINE_ONLY, 'run_dir', 'from_study', 'storage', 'tuned', 'published', 'seeds', 'grid_jobs')
+SHARED_IN_GRID = (*COMMAND_LINE_ONLY, 'run_dir', 'from_study', 'storage', *PRESET_OPTIONS, 'seeds', 'grid_jobs')
 
 
 class Configuration(NamedTuple):

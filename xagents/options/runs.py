@@ -298,6 +298,10 @@ class SessionOptions(Options):
     debug: bool = option(False, 'show the traceback of an error')
 
 
+# options that select a preset
+PRESET_OPTIONS = ('tuned', 'published')
+
+
 @dataclasses.dataclass
 class TrainOptions(Options):
     """Options that only `xagents train` has, in addition to the options of the run."""

@@ -138,8 +138,8 @@ def find_preset(agent_id: str, env_id: str, given: Mapping[str, Any] | None = No
             `published` selects the published settings.
 
     Raises:
-        OptionError: if the agent has no preset for the environment. The message lists the environments that
-            have a preset, and the nearest name.
+        OptionError: if the agent has no preset, or no published settings, for the environment. The message lists the
+            environments that have them, and the nearest name.
     """
     given, presets, name = given or {}, list_presets(agent_id), _strip_module(env_id)
     for preset in presets:
