@@ -66,8 +66,6 @@ CASES: dict[str, str | LearningCase] = {
 LINK = re.compile(r'\[`(?P<name>[\w.]+)`\]\((?P<path>[\w./]+\.py)(?:#L\d+)?\)')
 # headings of benchmark tables that only their own page explains, and their replacement on an agent's page
 HEADINGS = {
-    'asked': 'required',
-    'goal': 'published',
     'times Stable-Baselines3': 'relative to Stable-Baselines3',
     'times SBX': 'relative to SBX',
     'times CleanRL': 'relative to CleanRL',
@@ -270,8 +268,6 @@ def scores(entry: Entry, benchmarks: str) -> str:
     if not rows:
         return unmeasured(entry)
     shown = explained_columns([*heading, *rows])
-    for old in ('asked', 'goal'):
-        shown = re.sub(rf'\b{old} (?=yes|no)', f'{HEADINGS[old]} ', shown)
     notes = [f'*{name}*: {text}' for name, text in SCORE_COLUMNS.items() if f'| {name} |' in shown]
     more = (
         'Rows that name a change differ from the published settings; [the benchmarks](../benchmarks.md#learning-'

@@ -1,6 +1,6 @@
 """The cases of the learning benchmark and their required scores.
 
-Each preset of the package is a case. Its goal is the score that was published for its settings. The first 300 000
+Each preset of the package is a case. Its published score is that for its settings. The first 300 000
 steps of off-policy agents on MuJoCo are further cases. Games of MinAtar, which need `pip install minatar`, and
 CarRacing are others.
 """
@@ -30,8 +30,8 @@ class LearningCase:
         env: id of the environment.
         steps: number of steps.
         options: options of `xagents.make` that are not defaults; a `model` is a file in the repository.
-        asked: required median.
-        goal: published mean.
+        required: smallest median that the package requires of itself.
+        published: published mean.
         scored_on: environment of the published mean, if it is another version.
         changed: differences from the published settings, for the table.
         seeds: one run for each, without `--seeds`.
@@ -47,8 +47,8 @@ class LearningCase:
     env: str
     steps: int
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    asked: float | None = None
-    goal: float | None = None
+    required: float | None = None
+    published: float | None = None
     scored_on: str = ''
     changed: str = ''
     seeds: tuple[int, ...] = (1, 2, 3)
@@ -76,28 +76,28 @@ class LearningCase:
 
 
 # requirements and other differences from the presets; without `--only`, these cases are run
-ASKED: dict[str, dict[str, Any]] = {
-    'dqn-cartpole': {'asked': 475}, 'dqn-mountaincar': {'asked': -130}, 'dqn-lunarlander': {'asked': 110},
-    'td3-pendulum': {'asked': -145}, 'ddpg-pendulum': {'asked': -145}, 'trpo-cartpole': {'asked': 475},
-    'dqn-cartpole-quantile': {'asked': 475}, 'dqn-mountaincar-quantile': {'asked': -115},
-    'dqn-lunarlander-quantile': {'asked': 70}, 'rainbow-cartpole': {'asked': 475},
-    'pqn-cartpole': {'asked': 480}, 'pqn-acrobot': {'asked': -95}, 'pqn-lunarlander': {'asked': 200},
-    'crossq-pendulum': {'asked': -155},
-    'crossq-lunarlandercontinuous': {'asked': 240, 'seeds': (1,)},
-    'tqc-pendulum': {'asked': -155}, 'tqc-lunarlandercontinuous': {'asked': 240, 'seeds': (1,)},
-    'sac-cartpole': {'asked': 475},
-    'sac-pendulum': {'asked': -160}, 'sac-mountaincarcontinuous': {'asked': 90},
-    'sac-bipedalwalker': {'asked': 270, 'seeds': (1,)}, 'tqc-bipedalwalker': {'asked': 300, 'seeds': (1,)},
-    'sac-lunarlandercontinuous': {'asked': 220, 'seeds': (1,)},
-    'trpo-mountaincarcontinuous': {'asked': 88}, 'trpo-pendulum': {'asked': -200},
+REQUIREMENTS: dict[str, dict[str, Any]] = {
+    'dqn-cartpole': {'required': 475}, 'dqn-mountaincar': {'required': -130}, 'dqn-lunarlander': {'required': 110},
+    'td3-pendulum': {'required': -145}, 'ddpg-pendulum': {'required': -145}, 'trpo-cartpole': {'required': 475},
+    'dqn-cartpole-quantile': {'required': 475}, 'dqn-mountaincar-quantile': {'required': -115},
+    'dqn-lunarlander-quantile': {'required': 70}, 'rainbow-cartpole': {'required': 475},
+    'pqn-cartpole': {'required': 480}, 'pqn-acrobot': {'required': -95}, 'pqn-lunarlander': {'required': 200},
+    'crossq-pendulum': {'required': -155},
+    'crossq-lunarlandercontinuous': {'required': 240, 'seeds': (1,)},
+    'tqc-pendulum': {'required': -155}, 'tqc-lunarlandercontinuous': {'required': 240, 'seeds': (1,)},
+    'sac-cartpole': {'required': 475},
+    'sac-pendulum': {'required': -160}, 'sac-mountaincarcontinuous': {'required': 90},
+    'sac-bipedalwalker': {'required': 270, 'seeds': (1,)}, 'tqc-bipedalwalker': {'required': 300, 'seeds': (1,)},
+    'sac-lunarlandercontinuous': {'required': 220, 'seeds': (1,)},
+    'trpo-mountaincarcontinuous': {'required': 88}, 'trpo-pendulum': {'required': -200},
     # single seeds end between -61 and 259, so three seeds are not enough
-    'trpo-lunarlander': {'asked': 120, 'seeds': tuple(range(1, 11))},
-    'trpo-halfcheetah': {'asked': 1500},
-    'a2c-cartpole': {}, 'a2c-acrobot': {}, 'a2c-lunarlander': {'asked': 120}, 'a2c-pendulum': {'asked': -200},
-    'a2c-halfcheetah': {'asked': 2000}, 'ppo-pendulum': {'asked': -180}, 'ppo-hopper': {'asked': 2000},
-    'ppo-ant': {'asked': 1000}, 'trpo-walker2d': {'asked': 4400}, 'trpo-ant': {},
-    # there are no published settings of ACER; the goal is A2C's score with as many steps
-    'acer-cartpole': {'asked': 475}, 'acer-acrobot': {'asked': -90, 'goal': -83}, 'acer-lunarlander': {},
+    'trpo-lunarlander': {'required': 120, 'seeds': tuple(range(1, 11))},
+    'trpo-halfcheetah': {'required': 1500},
+    'a2c-cartpole': {}, 'a2c-acrobot': {}, 'a2c-lunarlander': {'required': 120}, 'a2c-pendulum': {'required': -200},
+    'a2c-halfcheetah': {'required': 2000}, 'ppo-pendulum': {'required': -180}, 'ppo-hopper': {'required': 2000},
+    'ppo-ant': {'required': 1000}, 'trpo-walker2d': {'required': 4400}, 'trpo-ant': {},
+    # there are no published settings of ACER; the published score is A2C's with as many steps
+    'acer-cartpole': {'required': 475}, 'acer-acrobot': {'required': -90, 'published': -83}, 'acer-lunarlander': {},
 }  # fmt: skip
 # 1 000 000 steps of off-policy agents on MuJoCo last hours on two cores. The published mean after 300 000 steps is that
 # of the evaluations from 250 000 to 350 000 steps in `evaluations.npz` of DLR-RM/rl-trained-agents.
@@ -184,19 +184,19 @@ def case_of(preset: Preset) -> LearningCase:
     env = preset.env.split('-')[0].removesuffix('NoFrameskip').lower()
     name = '-'.join(filter(None, [preset.agent, env, preset.form]))
     case = LearningCase(
-        name, preset.agent, preset.env, preset.max_steps, preset.options, goal=preset.published,
-        scored_on=preset.scored_on, changed=preset.changed, listed=name not in ASKED, digest=preset.digest,
+        name, preset.agent, preset.env, preset.max_steps, preset.options, published=preset.published,
+        scored_on=preset.scored_on, changed=preset.changed, listed=name not in REQUIREMENTS, digest=preset.digest,
         form=preset.form, dataset=DATASETS[preset.env] if preset.agent in OFFLINE else '',
     )  # fmt: skip
-    return dataclasses.replace(case, **ASKED.get(name, {}))
+    return dataclasses.replace(case, **REQUIREMENTS.get(name, {}))
 
 
 def after_early_steps(case: LearningCase) -> LearningCase:
     """Return the case with the steps of `EARLY`."""
     changed = f'{number(EARLY_STEPS)} steps instead of {number(case.steps)}'
-    name, goal = f'{case.name}-early', EARLY[case.name]
+    name, published = f'{case.name}-early', EARLY[case.name]
     return dataclasses.replace(
-        case, name=name, steps=EARLY_STEPS, asked=None, goal=goal, changed=changed, seeds=(1,), digest=''
+        case, name=name, steps=EARLY_STEPS, required=None, published=published, changed=changed, seeds=(1,), digest=''
     )
 
 

@@ -28,7 +28,7 @@ from xagents.reports.reference_scores import known_bounds
 
 EPISODES = 100
 HEADING = [
-    *('', 'environment', 'steps', 'each seed', 'median', 'sampled', 'peer here', 'asked', 'goal', 'reached'),
+    *('', 'environment', 'steps', 'each seed', 'median', 'sampled', 'peer here', 'required', 'published', 'reached'),
     'minutes a seed',
 ]
 PEER = 'Stable-Baselines3'
@@ -249,27 +249,29 @@ def cores_and_runs(run: dict[str, Any]) -> str:
 
 
 def gap(case: LearningCase, cells: list[str]) -> list[str]:
-    """Return a line if the median is below the goal by more than a tenth of what separates the goal from random."""
+    """Return a line if the median is below the published score by more than a tenth of its distance from random."""
     bounds, named = known_bounds(case.env), dict(zip(HEADING, cells, strict=True))
-    if case.goal is None or bounds is None:
+    if case.published is None or bounds is None:
         return []
     (median,) = parse_numbers(named['median'])
-    if median >= case.goal - 0.1 * (case.goal - bounds.random):
+    if median >= case.published - 0.1 * (case.published - bounds.random):
         return []
     peer = f'; peer here {named["peer here"]}' if named['peer here'] else ''
     reason = EXPLAINED.get(case.name, 'Not explained yet.')
-    return [f'* {case.agent.upper()}, {named["environment"]}: {named["median"]} of {case.goal:g}{peer}. {reason}']
+    label = f'{case.agent.upper()}, {named["environment"]}'
+    return [f'* {label}: {named["median"]} of {case.published:g}{peer}. {reason}']
 
 
 def required(case: LearningCase, median: float) -> dict[str, str]:
     """Return the cells of what a median should reach, and whether it does."""
-    marks = {name: mark for name, mark in (('asked', case.asked), ('goal', case.goal)) if mark is not None}
+    marks = {'required': case.required, 'published': case.published}
+    given = {name: mark for name, mark in marks.items() if mark is not None}
     scored_on = f' ({case.scored_on})' if case.scored_on else ''
     return {
-        'asked': '' if case.asked is None else f'{case.asked:g}',
-        'goal': '' if case.goal is None else f'{case.goal:g}{scored_on}',
+        'required': '' if case.required is None else f'{case.required:g}',
+        'published': '' if case.published is None else f'{case.published:g}{scored_on}',
         # compared as the table shows them
-        'reached': ', '.join(f'{name} {"yes" if round(median, 1) >= mark else "no"}' for name, mark in marks.items()),
+        'reached': ', '.join(f'{name} {"yes" if round(median, 1) >= mark else "no"}' for name, mark in given.items()),
     }
 
 

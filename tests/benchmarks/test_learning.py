@@ -28,7 +28,7 @@ def test_every_preset_is_a_case_whose_command_trains_it():
             for one in map(preset.for_game, preset.games) if preset.games else [preset]:
                 case = found.pop((agent_id, one.name))
                 assert (case.steps, case.options) == (one.max_steps, one.options)
-                assert case.goal == one.published or case.name == 'acer-acrobot'
+                assert case.published == one.published or case.name == 'acer-acrobot'
     assert not found
     for case in (*CASES, LearningCase('a', 'dqn', 'CartPole-v1', 1, {'huber': False})):
         given = trial_options(case.command(3).split()[1:])
@@ -128,8 +128,8 @@ def test_the_peer_refuses_options_without_a_counterpart():
 
 def test_scores_far_below_the_published_ones_are_listed_with_a_reason():
     case = BY_NAME['a2c-lunarlander']
-    goal, random = case.goal, known_bounds(case.env).random
-    limit = goal - 0.1 * (goal - random)
+    published, random = case.published, known_bounds(case.env).random
+    limit = published - 0.1 * (published - random)
 
     def listed(mean):
         runs = {'1': {**RUN, 'mean': mean, 'sampled': mean}}
@@ -137,7 +137,7 @@ def test_scores_far_below_the_published_ones_are_listed_with_a_reason():
 
     assert not listed(limit + 0.1) and not learning.gap(BY_NAME['pqn-lunarlander'], [''] * len(learning.HEADING))
     (line,) = listed(limit - 0.1)
-    assert 'peer here 12.0 (13.0)' in line and f'{goal:g}' in line and line.startswith('* A2C, LunarLander-v3')
+    assert 'peer here 12.0 (13.0)' in line and f'{published:g}' in line and line.startswith('* A2C, LunarLander-v3')
     assert EXPLAINED.keys() <= BY_NAME.keys() and all(reason.endswith('.') for reason in EXPLAINED.values())
 
 
