@@ -1,8 +1,7 @@
 """The cases of the learning benchmark and their required scores.
 
-Each preset of the package is a case. Its published score is that for its settings. The first 300 000
-steps of off-policy agents on MuJoCo are further cases. Games of MinAtar, which need `pip install minatar`, and
-CarRacing are others.
+Each preset of the package is a case. The first 300 000 steps of off-policy agents on MuJoCo are further cases. Games of
+MinAtar, which need `pip install minatar`, and CarRacing are others.
 """
 
 import dataclasses
@@ -31,7 +30,7 @@ class LearningCase:
         steps: number of steps.
         options: options of `xagents.make` that are not defaults; a `model` is a file in the repository.
         required: smallest median that the package requires of itself.
-        published: published mean.
+        published: mean that was published for these settings.
         scored_on: environment of the published mean, if it is another version.
         changed: differences from the published settings, for the table.
         seeds: one run for each, without `--seeds`.
@@ -75,8 +74,8 @@ class LearningCase:
         return shlex.join(['xagents', 'train', self.agent, *to_flags(options)])
 
 
-# requirements and other differences from the presets; without `--only`, these cases are run
-REQUIREMENTS: dict[str, dict[str, Any]] = {
+# cases that are run without `--only`, with what the presets do not contain
+DEFAULT_CASES: dict[str, dict[str, Any]] = {
     'dqn-cartpole': {'required': 475}, 'dqn-mountaincar': {'required': -130}, 'dqn-lunarlander': {'required': 110},
     'td3-pendulum': {'required': -145}, 'ddpg-pendulum': {'required': -145}, 'trpo-cartpole': {'required': 475},
     'dqn-cartpole-quantile': {'required': 475}, 'dqn-mountaincar-quantile': {'required': -115},
@@ -151,7 +150,8 @@ EXPLAINED: dict[str, str] = {
         'settings and is above.'
     ),
     'ppo-halfcheetah-published': (
-        'One seed, without a peer; the preset, with orthogonal initial weights, is within a tenth.'
+        'One seed, without a peer. The preset, with orthogonal initial weights, is within a tenth of the published '
+        'score.'
     ),
     **dict.fromkeys(
         ('trpo-lunarlander-published', 'trpo-lunarlandercontinuous-published'),
@@ -193,10 +193,10 @@ def case_of(preset: Preset) -> LearningCase:
     name = '-'.join(filter(None, [preset.agent, env, preset.form]))
     case = LearningCase(
         name, preset.agent, preset.env, preset.max_steps, preset.options, published=preset.published,
-        scored_on=preset.scored_on, changed=preset.changed, listed=name not in REQUIREMENTS, digest=preset.digest,
+        scored_on=preset.scored_on, changed=preset.changed, listed=name not in DEFAULT_CASES, digest=preset.digest,
         form=preset.form, dataset=DATASETS[preset.env] if preset.agent in OFFLINE else '',
     )  # fmt: skip
-    return dataclasses.replace(case, **REQUIREMENTS.get(name, {}))
+    return dataclasses.replace(case, **DEFAULT_CASES.get(name, {}))
 
 
 def after_early_steps(case: LearningCase) -> LearningCase:

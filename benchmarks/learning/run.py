@@ -262,17 +262,15 @@ def gap(case: LearningCase, cells: list[str]) -> list[str]:
     return [f'* {label}: {named["median"]} of {case.published:g}{peer}. {reason}']
 
 
-def required(case: LearningCase, median: float) -> dict[str, str]:
+def target_cells(case: LearningCase, median: float) -> dict[str, str]:
     """Return the cells of what a median should reach, and whether it does."""
-    marks = {'required': case.required, 'published': case.published}
-    given = {name: mark for name, mark in marks.items() if mark is not None}
-    scored_on = f' ({case.scored_on})' if case.scored_on else ''
-    return {
-        'required': '' if case.required is None else f'{case.required:g}',
-        'published': '' if case.published is None else f'{case.published:g}{scored_on}',
-        # compared as the table shows them
-        'reached': ', '.join(f'{name} {"yes" if round(median, 1) >= mark else "no"}' for name, mark in given.items()),
-    }
+    targets = {'required': case.required, 'published': case.published}
+    shown = {name: '' if target is None else f'{target:g}' for name, target in targets.items()}
+    if shown['published'] and case.scored_on:
+        shown['published'] += f' ({case.scored_on})'
+    rounded = round(median, 1)  # compared as the table shows them
+    met = [f'{name} {"yes" if rounded >= target else "no"}' for name, target in targets.items() if target is not None]
+    return {**shown, 'reached': ', '.join(met)}
 
 
 def environment_cell(case: LearningCase) -> str:
@@ -298,7 +296,7 @@ def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list
         tables.number(median, 1),
         sampled_cell(ours),
         ', '.join(f'{tables.number(run["mean"], 1)} ({tables.number(run["sampled"], 1)})' for run in theirs),
-        *required(case, median).values(),
+        *target_cells(case, median).values(),
         tables.number(statistics.median(run['seconds'] for run in ours) / 60, 1),
     ]
 
