@@ -38,7 +38,7 @@ TRPO = {
 }
 # arguments of the model by our option
 NAMES = {
-    'a2c': {**ON_POLICY, **LOSS},
+    'a2c': {**ON_POLICY, **LOSS, 'opt_epsilon': 'rms_prop_eps'},
     'ppo': {**ON_POLICY, **LOSS, 'ppo_epochs': 'n_epochs', 'minibatch_size': 'batch_size'},
     'trpo': {**ON_POLICY, **TRPO},
     'dqn': {**OFF_POLICY, **DQN},
@@ -106,9 +106,6 @@ def model_arguments(agent: str, options: dict[str, Any], steps: int, env: Any) -
 
     found = {there: options[here] for here, there in NAMES[agent].items() if here in options}
     found['learning_rate'] = course(options['lr'], options.get('lr_schedule'))
-    if agent == 'a2c':
-        # xagents adds ε below the root, torch adds it to the root
-        found['rms_prop_eps'] = options['opt_epsilon'] ** 0.5
     if agent == 'trpo':
         # its divergence is the mean over the elements of an action, ours is the sum: both numbers are per element there
         elements = int(np.prod(env.action_space.shape))
