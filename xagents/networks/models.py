@@ -359,7 +359,8 @@ def make_optimizer(
         lr: learning rate.
         beta1: decay of the first moment, only for Adam, AdamW, and the parameters that Muon updates by AdamW.
         beta2: decay of the second moment, for the same.
-        epsilon: number that is added to the denominator; with Muon, to that of AdamW. Keras adds that of RMSprop inside the root.
+        epsilon: number that is added to the denominator; with Muon, to that of AdamW. Keras adds that of RMSprop inside
+            of the root.
         weight_decay: share of each parameter that a step subtracts, times the learning rate, only for AdamW and Muon.
         adam_paths: paths of the matrices that Muon updates by AdamW. Parameters that are not matrices always are.
 

@@ -50,8 +50,8 @@ def rmsprop(
 ) -> tuple[tf.Tensor, Tensors]:
     """Return parameters and slots after a step of RMSProp, Mnih et al. 2016 (arXiv:1602.01783).
 
-    ε is added to the root, as in Adam and in PyTorch; in section 8 of the supplement and in Keras, it is inside the root.
-    The slot is the mean of squared gradients; constants are its decay and ε.
+    ε is added to the root, as in Adam and in PyTorch; in section 8 of the supplement and in Keras, it is inside of the
+    root. The slot is the mean of squared gradients; constants are its decay and ε.
     """
     (mean,), (decay, epsilon) = slots, constants
     mean = decay * mean + (1.0 - decay) * gradient**2
