@@ -112,19 +112,15 @@ EARLY: dict[str, float | None] = {
 # why a median is below the published score
 EXPLAINED: dict[str, str] = {
     'a2c-hopper-published': (
-        'Not explained: seeds scatter on both sides, but two of three of the peer are above ours. A candidate is the '
-        'ε of RMSProp (see HalfCheetah). The preset has other settings and is above the published score.'
+        'Seeds scatter on both sides, and two of three of the peer are above ours. The preset has other settings and is '
+        'above the published score.'
     ),
     'a2c-walker2d-published': (
         'Stable-Baselines3 scores less with these settings in Walker2d-v5; the preset has other settings and is above.'
     ),
     'a2c-lunarlander-published': 'Stable-Baselines3 scores less with these settings in LunarLander-v3.',
-    'a2c-lunarlandercontinuous': 'The last five evaluations of the published run vary from 6 to 106.',
     'a2c-halfcheetah-published': (
-        'Seeds scatter on both sides. The updates differ in the ε of RMSProp: Stable-Baselines3 adds it to the root of '
-        'the mean square, xagents adds its square below the root. With the ε of Stable-Baselines3, nine seeds had a '
-        'median of 768, and three seeds of the preset 3 660, within the spread of the preset. It is open which ε is '
-        'better. The preset has other settings and is above.'
+        'Seeds scatter on both sides, over more than 2 000. The preset has other settings and is above.'
     ),
     'a2c-ant-published': (
         'Stable-Baselines3 scores less with these settings in Ant-v5; the preset has other settings and is above.'
