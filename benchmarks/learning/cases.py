@@ -112,13 +112,12 @@ EARLY: dict[str, float | None] = {
 # why a median is below the published score
 EXPLAINED: dict[str, str] = {
     'a2c-hopper-published': (
-        'Seeds scatter on both sides, and two of three of the peer are above ours. The preset has other settings and is '
-        'above the published score.'
+        'Seeds scatter on both sides, and two of three of the peer are above ours. The preset has other settings and '
+        'is above the published score.'
     ),
     'a2c-walker2d-published': (
         'Stable-Baselines3 scores less with these settings in Walker2d-v5; the preset has other settings and is above.'
     ),
-    'a2c-lunarlander-published': 'Stable-Baselines3 scores less with these settings in LunarLander-v3.',
     'a2c-halfcheetah-published': (
         'Seeds scatter on both sides, over more than 2 000. The preset has other settings and is above.'
     ),
