@@ -119,7 +119,7 @@ EXPLAINED: dict[str, str] = {
         'Stable-Baselines3 scores less with these settings in Walker2d-v5; the preset has other settings and is above.'
     ),
     'a2c-halfcheetah-published': (
-        'Seeds scatter on both sides, over more than 2 000. The preset has other settings and is above.'
+        'Seeds on both sides scatter by more than 2 000. The preset has other settings and is above.'
     ),
     'a2c-ant-published': (
         'Stable-Baselines3 scores less with these settings in Ant-v5; the preset has other settings and is above.'
