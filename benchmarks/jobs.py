@@ -213,7 +213,10 @@ def make_parser(module: str, about: str | None, page: Path = PAGE, results: str 
         page: the default of `--page`.
         results: file name of the kept results; the section of the page has this name without its ending.
     """
-    parser = argparse.ArgumentParser(prog=f'python -m benchmarks.{module}', description=about, allow_abbrev=False)
+    # errors show the usage, which would hide their line if it named all options
+    parser = argparse.ArgumentParser(
+        prog=f'python -m benchmarks.{module}', usage='%(prog)s [options]', description=about, allow_abbrev=False
+    )
     parser.add_argument(
         '--quick', action='store_true', help='measure little, once, to see whether it works; keep nothing'
     )
@@ -237,9 +240,16 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def executable(text: str) -> Path:
+    """Return the path of a file, for argparse."""
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f'got {text}, expected an existing file')
+    return Path(text)
+
+
 def add_peer(parser: argparse.ArgumentParser, library: str) -> None:
     """Add the options for the virtual environment of another library."""
-    parser.add_argument('--python', type=Path, help=f'existing Python with {library}')
+    parser.add_argument('--python', type=executable, help=f'existing Python with {library}')
     parser.add_argument('--cache', type=Path, default=CACHE, help='folder of the virtual environments')
 
 

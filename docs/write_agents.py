@@ -77,13 +77,20 @@ TUNED_AS = (
 )
 # explanations of the columns of scores
 SCORE_COLUMNS = {
+    'each seed': 'mean reward of 100 greedy episodes with the last weights',
     'median': 'over the seeds, or the only score',
+    'sampled': 'the same with sampled actions, or for DDPG and TD3 with exploration noise; – was not measured',
+    'peer here': (
+        'Stable-Baselines3 with the same settings and environments: each seed, greedy, and in brackets with sampled '
+        'actions'
+    ),
     'required': 'the median that this package requires of itself',
     'published': (
         'the mean that rl-baselines3-zoo published for this agent and environment (CleanRL for PQN; for ACER the score '
         'of A2C); some rows name the older environment that it is of'
     ),
     'reached': 'whether the median is at least as good',
+    'minutes a seed': 'median duration of a training',
 }
 SPEED_NOTE = (
     'steps/s exclude start-up. *relative to* a library: steps/s divided by those of the library; *the same in '

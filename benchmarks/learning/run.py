@@ -16,17 +16,19 @@ from typing import Any
 
 from benchmarks import jobs, tables
 from benchmarks.jobs import Job, find_peer, read
-from benchmarks.learning.cases import CASES, EXPLAINED, LearningCase, find_cases
+from benchmarks.learning.cases import CASES, CAUSES, LearningCase, find_cases
 from benchmarks.offline.cases import DataSet
 from benchmarks.offline.run import describe, make
 from benchmarks.processes import THREADS, Failed, Process, last_line, module
 from benchmarks.venvs import CACHE, REPOSITORY
+from benchmarks.workers.peer_worker import differences
 from xagents import __version__
-from xagents.factory.presets import SCORES
+from xagents.factory.presets import PUBLISHED, SCORES
 from xagents.processes.parent_exit import FOLLOW_PARENT_VARIABLE
 from xagents.reports.reference_scores import known_bounds
 
 EPISODES = 100
+LARGEST_SEED = 2**32 - 1
 HEADING = [
     *('', 'environment', 'steps', 'each seed', 'median', 'sampled', 'peer here', 'required', 'published', 'reached'),
     'minutes a seed',
@@ -34,6 +36,8 @@ HEADING = [
 PEER = 'Stable-Baselines3'
 # before the seeds of the peer, after the command of a row
 PEER_SEEDS = '; peer: --seed '
+# a score with greedy actions, and with sampled actions
+PEER_SCORES = re.compile(r'(-?\d[\d ]*\.\d+)(?: \((-?\d[\d ]*\.\d+)\))?')
 # in the place of a number that one seed of a row lacks
 MISSING = '–'
 GAPS = 'Medians below the published score by more than a tenth of its distance from random actions:'
@@ -148,10 +152,15 @@ def read_section(section: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]
         for run, cell in zip(runs.values(), cells_of_seeds, strict=True):
             if cell != MISSING:
                 (run['sampled'],) = parse_numbers(cell)
-        peers = parse_numbers(named['peer here'])
-        pairs = zip(peer_seeds, peers[::2], peers[1::2], strict=True)
-        found[train] = runs, {seed: {'mean': mean, 'sampled': sampled} for seed, mean, sampled in pairs}
+        scores = PEER_SCORES.findall(named['peer here'])
+        found[train] = runs, {seed: peer_run(*one) for seed, one in zip(peer_seeds, scores, strict=True)}
     return found
+
+
+def peer_run(mean: str, sampled: str) -> dict[str, float]:
+    """Return a result of the peer from its scores in a cell."""
+    cells = {'mean': mean, 'sampled': sampled}
+    return {name: parse_numbers(cell)[0] for name, cell in cells.items() if cell}
 
 
 def is_command(line: str) -> bool:
@@ -179,7 +188,7 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
         if made_here(runs):
             kept |= score(case, [runs[seed] for seed in sorted(runs, key=int)])
         if kept:
-            if made_here(peers := runs_of(case, results, peer=True)):
+            if peers := runs_of(case, results, peer=True):
                 kept['peer'] = median_of(peers, 'mean', 2)
             scores.setdefault(case.agent, {})[case.key] = kept
     text = yaml.safe_dump(scores, sort_keys=False, default_flow_style=None, width=120)
@@ -221,7 +230,7 @@ def render(results: dict[str, Any], before: str = '') -> str:
         if not runs:
             continue
         rows.append(row(case, runs, peers))
-        gaps += gap(case, rows[-1])
+        gaps += gap(case, runs, peers, runs_of(preset, merged) if (preset := preset_of(case)) else {})
         seeds = sorted(map(int, runs))
         others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
         first = isinstance(case.dataset, DataSet) and ''.join(
@@ -242,35 +251,61 @@ def render(results: dict[str, Any], before: str = '') -> str:
     )
 
 
+def preset_of(case: LearningCase) -> LearningCase | None:
+    """Return the case with the settings of this package, for one with the published settings."""
+    if case.form != PUBLISHED:
+        return None
+    return next(one for one in CASES if (one.agent, one.key, bool(one.digest)) == (case.agent, case.env, True))
+
+
 def cores_and_runs(run: dict[str, Any]) -> str:
     """Return the numbers of cores, and of runs at a time, in words."""
     cores, runs = int(run['cores']), int(run['jobs'])
     return f'{cores} core{"s" * (cores > 1)}, {runs} run{"s" * (runs > 1)} at a time'
 
 
-def gap(case: LearningCase, cells: list[str]) -> list[str]:
-    """Return a line if the median is below the published score by more than a tenth of its distance from random."""
-    bounds, named = known_bounds(case.env), dict(zip(HEADING, cells, strict=True))
+def gap(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any], preset: dict[str, Any]) -> list[str]:
+    """Return a line if the median is below the published score by more than a tenth of its distance from random.
+
+    Args:
+        case: the row.
+        runs: its results by seed.
+        peers: those of the peer.
+        preset: those of the row with the settings of this package, if the row has the published ones.
+    """
+    bounds, median = known_bounds(case.env), median_of(runs, 'mean', 1)
     if case.published is None or bounds is None:
         return []
-    (median,) = parse_numbers(named['median'])
-    if median >= case.published - 0.1 * (case.published - bounds.random):
+    limit = case.published - 0.1 * (case.published - bounds.random)
+    if median >= limit:
         return []
-    peer = f'; peer here {named["peer here"]}' if named['peer here'] else ''
-    reason = EXPLAINED.get(case.name, 'Not explained yet.')
-    label = f'{case.agent.upper()}, {named["environment"]}'
-    return [f'* {label}: {named["median"]} of {case.published:g}{peer}. {reason}']
+    parts = [f'{tables.number(median, 1)} of {target_text(case.published)}']
+    if peers:
+        better = sum(one['mean'] > our['mean'] for one in peers.values() for our in runs.values())
+        pairs = len(peers) * len(runs)
+        only = 'better' if better else 'not better'
+        compared = f'better in {better} of {pairs} pairs of seeds' if pairs > 1 else only
+        parts.append(f'{PEER} here {tables.number(median_of(peers, "mean", 1), 1)}, {compared}')
+    if preset:
+        parts.append(f'the preset {tables.number(median_of(preset, "mean", 1), 1)}')
+    cause = CAUSES.get(case.name, '' if peers else 'Not explained yet.')
+    return [f'* {case.agent.upper()}, {environment_cell(case)}: {"; ".join(parts)}. {cause}'.rstrip()]
 
 
 def target_cells(case: LearningCase, median: float) -> dict[str, str]:
     """Return the cells of what a median should reach, and whether it does."""
     targets = {'required': case.required, 'published': case.published}
-    shown = {name: '' if target is None else f'{target:g}' for name, target in targets.items()}
+    shown = {name: '' if target is None else target_text(target) for name, target in targets.items()}
     if shown['published'] and case.scored_on:
         shown['published'] += f' ({case.scored_on})'
     rounded = round(median, 1)  # compared as the table shows them
     met = [f'{name} {"yes" if rounded >= target else "no"}' for name, target in targets.items() if target is not None]
     return {**shown, 'reached': ', '.join(met)}
+
+
+def target_text(target: float) -> str:
+    """Return a required or published score as the table shows it."""
+    return tables.number(target, 0 if target == round(target) else 1)
 
 
 def environment_cell(case: LearningCase) -> str:
@@ -284,6 +319,12 @@ def sampled_cell(runs: list[dict[str, Any]]) -> str:
     return '' if set(cells) == {MISSING} else ', '.join(cells)
 
 
+def peer_cell(run: dict[str, Any]) -> str:
+    """Return the scores of a seed of the peer; agents without a distribution of actions have no sampled ones."""
+    sampled = f' ({tables.number(run["sampled"], 1)})' if 'sampled' in run else ''
+    return tables.number(run['mean'], 1) + sampled
+
+
 def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list[str]:
     """Return the cells of one case."""
     ours, theirs = ([kept[seed] for seed in sorted(kept, key=int)] for kept in (runs, peers))
@@ -295,7 +336,7 @@ def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list
         tables.each(run['mean'] for run in ours),
         tables.number(median, 1),
         sampled_cell(ours),
-        ', '.join(f'{tables.number(run["mean"], 1)} ({tables.number(run["sampled"], 1)})' for run in theirs),
+        ', '.join(map(peer_cell, theirs)),
         *target_cells(case, median).values(),
         tables.number(statistics.median(run['seconds'] for run in ours) / 60, 1),
     ]
@@ -307,7 +348,7 @@ def make_parser() -> argparse.ArgumentParser:
     names = ', '.join(case.name for case in CASES if not case.listed)
     listed = ', '.join(case.name for case in CASES if case.listed)
     parser.add_argument('--only', nargs='+', metavar='CASE', help=f'cases to train: {names}; only by name: {listed}')
-    parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='one run for each seed (1 2 3)')
+    parser.add_argument('--seeds', nargs='+', type=parse_seed, metavar='SEED', help='one run for each seed (1 2 3)')
     parser.add_argument('--jobs', type=jobs.positive, default=2, help='number of parallel runs')
     parser.add_argument(
         '--again', action='store_true', help='first remove kept results and run directories of these cases'
@@ -316,13 +357,22 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--peer', action='store_true', help=f'train {PEER} with the same settings instead, for the column "peer here"'
     )
-    parser.add_argument('--python', type=Path, help='Python that trains (this one; with --peer, one with the peer)')
+    parser.add_argument(
+        '--python', type=jobs.executable, help='Python that trains (this one; with --peer, one with the peer)'
+    )
     parser.add_argument(
         '--runs', type=Path, default=CACHE / 'learning', metavar='DIR', help='folder of run directories'
     )
     parser.add_argument('--cache', type=Path, default=CACHE, help='folder of the virtual environment of the peer')
     parser.add_argument('--scores', type=Path, default=SCORES, help='YAML file of the scores of the presets')
     return parser
+
+
+def parse_seed(text: str) -> int:
+    """Return a seed, for argparse."""
+    if not text.isdecimal() or int(text) > LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f'got {text}, expected an integer from 0 to {LARGEST_SEED}')
+    return int(text)
 
 
 def shorten(case: LearningCase) -> LearningCase:
@@ -349,13 +399,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases = find_cases(options.only)
     except ValueError as error:
         parser.error(str(error))
+    options.seeds = list(dict.fromkeys(options.seeds or ()))
     if options.list:
-        print('\n'.join(case.command((options.seeds or case.seeds)[0]) for case in cases))
+        print('\n'.join(case.command(seed) for case in cases for seed in options.seeds or case.seeds[:1]))
         return 0
     if options.docs:
         write_page(options)
         print(render(read(options.results)))
         return 0
+    for case in cases if options.peer else ():
+        if without := differences(case.agent, case.options):
+            parser.error(f'--peer: {PEER} has no counterpart of {case.name} with {", ".join(without)}')
     with tempfile.TemporaryDirectory(prefix='learning-', ignore_cleanup_errors=True) as temporary:
         trainings = [
             Training(shorten(case), seed, Path(temporary), 5, options.peer)
@@ -373,7 +427,11 @@ def train(trainings: list[Training], options: argparse.Namespace) -> int:
         keep(options.results, training.case, training.seed, None, options.peer)
         shutil.rmtree(training.folder, ignore_errors=True)
     kept = {} if options.quick else read(options.results)
-    python = str(find_peer('sb3', options)) if options.peer else str(options.python or sys.executable)
+    try:
+        python = str(find_peer('sb3', options)) if options.peer else str(options.python or sys.executable)
+    except Failed as error:
+        print(error, file=sys.stderr)
+        return 1
     waiting = [one.job(python) for one in trainings if str(one.seed) not in runs_of(one.case, kept, options.peer)]
 
     data_sets = [one.about.case.dataset for one in waiting]

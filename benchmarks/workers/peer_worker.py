@@ -48,23 +48,43 @@ NAMES = {
     'tqc': {**OFF_POLICY, **SAC, 'dropped_quantiles': 'top_quantiles_to_drop_per_net'},
     'crossq': {**OFF_POLICY, 'policy_delay': 'policy_delay'},
 }
-# options that the functions below translate, or that are Stable-Baselines3's own way
-OTHERS = {
-    *('n_envs', 'normalize_obs', 'normalize_reward', 'lr', 'lr_schedule', 'clip_norm', 'clip_schedule', 'optimizer'),
-    *('opt_epsilon', 'net', 'activation', 'initializer', 'log_std_init', 'epsilon_decay_steps', 'step_noise_coef'),
-    *('noise', 'huber', 'distribution', 'n_quantiles', 'beta1', 'normalize_layers'),
+# further options that have a counterpart, with the values that have one; None admits all
+GENERAL: dict[str, tuple[Any, ...] | None] = {
+    **dict.fromkeys(('n_envs', 'normalize_obs', 'normalize_reward', 'lr', 'opt_epsilon', 'net', 'activation')),
+    **{'lr_schedule': ('linear',), 'optimizer': ('adam',)},
 }
+POLICY = {'initializer': ('orthogonal', 'fan_in_uniform'), 'log_std_init': None}
+NOISE = {'step_noise_coef': None, 'noise': ('gaussian', 'ornstein-uhlenbeck')}
+VALUES: dict[str, dict[str, tuple[Any, ...] | None]] = {
+    'a2c': {**POLICY, 'optimizer': ('rmsprop',)},
+    'ppo': {**POLICY, 'clip_norm': None, 'clip_schedule': ('linear',)},
+    # there, the factor thins out the surrogate and the line search as well
+    'trpo': {**POLICY, 'fvp_n_steps': (1,)},
+    'dqn': {'epsilon_decay_steps': None, 'huber': (True,), 'distribution': ('quantile',), 'n_quantiles': None},
+    'ddpg': NOISE,
+    'td3': NOISE,
+    'sac': {'log_std_init': None},
+    'tqc': {'log_std_init': None, 'n_quantiles': None},
+    'crossq': {'beta1': None, 'normalize_layers': ('batch',)},
+}
+# options whose defaults differ there
+REQUIRED = ('net', 'activation', 'opt_epsilon')
+# agents whose policies are not sampled: there, noise is added only in training
+DETERMINISTIC = ('ddpg', 'td3')
 CONTRIBUTED = ('TRPO', 'TQC', 'CrossQ', 'QRDQN')
 
 
 def differences(agent: str, options: dict[str, Any]) -> list[str]:
-    """Return the options that Stable-Baselines3 does not have, or not with these values."""
-    names = NAMES.get(agent)
-    if names is None:
-        return sorted(options)
-    own = {'optimizer': 'rmsprop' if agent == 'a2c' else 'adam', 'huber': True}
-    others = {name for name, value in own.items() if options.get(name, value) != value}
-    return sorted((options.keys() - names.keys() - OTHERS) | others)
+    """Return the options that Stable-Baselines3 does not have, or not with these values or defaults."""
+    if agent not in NAMES:
+        return ['the agent']
+    values = {**dict.fromkeys(NAMES[agent]), **GENERAL, **VALUES[agent]}
+
+    def has_counterpart(name: str, value: Any) -> bool:
+        return name in values and (values[name] is None or value in values[name])
+
+    found = [name for name, value in options.items() if not has_counterpart(name, value)]
+    return sorted(found) + [f'the default of {name}' for name in REQUIRED if name not in options]
 
 
 def class_name(agent: str, options: dict[str, Any]) -> str:
@@ -94,6 +114,8 @@ def policy_arguments(agent: str, options: dict[str, Any]) -> dict[str, Any]:
     if 'n_quantiles' in options:
         policy['n_quantiles'] = options['n_quantiles']
     if agent != 'a2c':
+        # QR-DQN replaces epsilon unless the class is given
+        policy['optimizer_class'] = torch.optim.Adam
         policy['optimizer_kwargs'] = {'eps': options['opt_epsilon']}
     if agent == 'crossq':
         policy['optimizer_kwargs']['betas'] = (options['beta1'], 0.999)
@@ -163,8 +185,31 @@ def make_model(job: dict[str, Any]) -> Any:
     return getattr(package, name)('MlpPolicy', envs, policy_kwargs=policy, seed=job['seed'], device='cpu', **keywords)
 
 
-def evaluate(model: Any, job: dict[str, Any], deterministic: bool) -> float:
-    """Return the mean reward of episodes, with the statistics of the training."""
+class Sampler:
+    """The part of a model that `evaluate_policy` needs, with actions that are sampled as in training.
+
+    The model itself would use the same noise of gSDE for all episodes, and draw once for all environments whether DQN
+    acts at random.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.steps = model, 0
+
+    def predict(self, observations: Any, *_: Any, **__: Any) -> tuple[Any, None]:
+        """Return one action for each environment."""
+        import numpy as np
+
+        model = self.model
+        if getattr(model, 'use_sde', False) and self.steps % max(model.sde_sample_freq, 1) == 0:
+            model.policy.reset_noise(len(observations))
+        self.steps += 1
+        if hasattr(model, 'exploration_rate'):
+            return np.array([model.predict(one, deterministic=False)[0] for one in observations]), None
+        return model.predict(observations, deterministic=False)[0], None
+
+
+def evaluate(model: Any, job: dict[str, Any]) -> float:
+    """Return the mean reward of episodes of a model or of a `Sampler`, with the statistics of the training."""
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import VecNormalize
 
@@ -172,8 +217,9 @@ def evaluate(model: Any, job: dict[str, Any], deterministic: bool) -> float:
     if isinstance(envs, VecNormalize):
         envs.training, envs.norm_reward = False, False
         if envs.norm_obs:
-            envs.obs_rms = model.get_vec_normalize_env().obs_rms
-    return float(evaluate_policy(model, envs, job['episodes'], deterministic=deterministic)[0])
+            trained = model.model if isinstance(model, Sampler) else model
+            envs.obs_rms = trained.get_vec_normalize_env().obs_rms
+    return float(evaluate_policy(model, envs, job['episodes'], deterministic=True)[0])
 
 
 def main() -> None:
@@ -183,7 +229,9 @@ def main() -> None:
     start = time.perf_counter()
     model.learn(job['steps'])
     result = {'seconds': time.perf_counter() - start, 'steps': model.num_timesteps}
-    means = {'mean': evaluate(model, job, True), 'sampled': evaluate(model, job, False)}
+    means = {'mean': evaluate(model, job)}
+    if job['agent'] not in DETERMINISTIC:
+        means['sampled'] = evaluate(Sampler(model), job)
     report({**result, **means}, PACKAGES)
 
 
