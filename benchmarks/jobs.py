@@ -240,7 +240,7 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def executable(text: str) -> Path:
+def existing_file(text: str) -> Path:
     """Return the path of a file, for argparse."""
     if not Path(text).is_file():
         raise argparse.ArgumentTypeError(f'got {text}, expected an existing file')
@@ -249,7 +249,7 @@ def executable(text: str) -> Path:
 
 def add_peer(parser: argparse.ArgumentParser, library: str) -> None:
     """Add the options for the virtual environment of another library."""
-    parser.add_argument('--python', type=executable, help=f'existing Python with {library}')
+    parser.add_argument('--python', type=existing_file, help=f'existing Python with {library}')
     parser.add_argument('--cache', type=Path, default=CACHE, help='folder of the virtual environments')
 
 

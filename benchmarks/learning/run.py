@@ -230,7 +230,8 @@ def render(results: dict[str, Any], before: str = '') -> str:
         if not runs:
             continue
         rows.append(row(case, runs, peers))
-        gaps += gap(case, runs, peers, runs_of(preset, merged) if (preset := preset_of(case)) else {})
+        preset = preset_of(case)
+        gaps += gap(case, runs, peers, runs_of(preset, merged) if preset else {})
         seeds = sorted(map(int, runs))
         others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
         first = isinstance(case.dataset, DataSet) and ''.join(
@@ -358,7 +359,7 @@ def make_parser() -> argparse.ArgumentParser:
         '--peer', action='store_true', help=f'train {PEER} with the same settings instead, for the column "peer here"'
     )
     parser.add_argument(
-        '--python', type=jobs.executable, help='Python that trains (this one; with --peer, one with the peer)'
+        '--python', type=jobs.existing_file, help='Python that trains (this one; with --peer, one with the peer)'
     )
     parser.add_argument(
         '--runs', type=Path, default=CACHE / 'learning', metavar='DIR', help='folder of run directories'

@@ -170,13 +170,11 @@ def make_envs(job: dict[str, Any], n_envs: int, seed: int) -> Any:
 
 
 def make_model(job: dict[str, Any]) -> Any:
-    """Return the model."""
+    """Return the model of a job without `differences`."""
     import torch
 
     torch.set_num_threads(1)
     agent, options = job['agent'], job['options']
-    if unknown := differences(agent, options):
-        raise SystemExit(f'Stable-Baselines3 has no counterpart of {agent} with {", ".join(unknown)}')
     name = class_name(agent, options)
     package = importlib.import_module('sb3_contrib' if name in CONTRIBUTED else 'stable_baselines3')
     envs = make_envs(job, options.get('n_envs', 1), job['seed'])
@@ -208,8 +206,14 @@ class Sampler:
         return model.predict(observations, deterministic=False)[0], None
 
 
-def evaluate(model: Any, job: dict[str, Any]) -> float:
-    """Return the mean reward of episodes of a model or of a `Sampler`, with the statistics of the training."""
+def evaluate(player: Any, job: dict[str, Any], trained: Any) -> float:
+    """Return the mean reward of episodes.
+
+    Args:
+        player: the model, for greedy actions, or a `Sampler`.
+        job: see `main`.
+        trained: the environments of the training if they normalise, else None.
+    """
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import VecNormalize
 
@@ -217,9 +221,8 @@ def evaluate(model: Any, job: dict[str, Any]) -> float:
     if isinstance(envs, VecNormalize):
         envs.training, envs.norm_reward = False, False
         if envs.norm_obs:
-            trained = model.model if isinstance(model, Sampler) else model
-            envs.obs_rms = trained.get_vec_normalize_env().obs_rms
-    return float(evaluate_policy(model, envs, job['episodes'], deterministic=True)[0])
+            envs.obs_rms = trained.obs_rms
+    return float(evaluate_policy(player, envs, job['episodes'], deterministic=True)[0])
 
 
 def main() -> None:
@@ -229,9 +232,10 @@ def main() -> None:
     start = time.perf_counter()
     model.learn(job['steps'])
     result = {'seconds': time.perf_counter() - start, 'steps': model.num_timesteps}
-    means = {'mean': evaluate(model, job)}
+    trained = model.get_vec_normalize_env()
+    means = {'mean': evaluate(model, job, trained)}
     if job['agent'] not in DETERMINISTIC:
-        means['sampled'] = evaluate(Sampler(model), job)
+        means['sampled'] = evaluate(Sampler(model), job, trained)
     report({**result, **means}, PACKAGES)
 
 

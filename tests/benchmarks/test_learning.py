@@ -161,9 +161,9 @@ def test_the_peer_gets_the_settings_under_its_own_names():
     assert (trpo['n_critic_updates'], trpo['cg_max_steps'], trpo['batch_size']) == (20, 25, 128)
     ppo = arguments_of('ppo-pendulum-published', 4)
     assert (ppo['use_sde'], ppo['sde_sample_freq'], ppo['n_epochs'], ppo['clip_range']) == (True, 4, 10, 0.2)
-    schedule = arguments_of('a2c-pendulum', 8)['learning_rate']
-    options = BY_NAME['a2c-pendulum'].options
-    assert schedule(0.25) == options['lr'] * 0.25 if options.get('lr_schedule') else schedule == options['lr']
+    falling = arguments_of('ppo-pendulum')['learning_rate']
+    assert BY_NAME['ppo-pendulum'].options['lr_schedule'] == 'linear' and trpo['learning_rate'] == 1e-3
+    assert falling(0.25) == BY_NAME['ppo-pendulum'].options['lr'] / 4
     dqn = arguments_of('dqn-lunarlander-published')
     assert dqn['exploration_fraction'] * 100_000 == BY_NAME['dqn-lunarlander-published'].options['epsilon_decay_steps']
     assert arguments_of('dqn-mountaincar')['train_freq'] == 16
