@@ -143,7 +143,7 @@ DATASETS = {
 def case_of(preset: Preset) -> LearningCase:
     """Return the case of a preset."""
     env = preset.env.split('-')[0].removesuffix('NoFrameskip').lower()
-    name = '-'.join(filter(None, [preset.agent, env, preset.form]))
+    name = '-'.join([preset.agent, env, *preset.form.split()])
     case = LearningCase(
         name, preset.agent, preset.env, preset.max_steps, preset.options, published=preset.published,
         scored_on=preset.scored_on, changed=preset.changed, listed=name not in DEFAULT_CASES, digest=preset.digest,

@@ -254,9 +254,10 @@ def render(results: dict[str, Any], before: str = '') -> str:
 
 def preset_of(case: LearningCase) -> LearningCase | None:
     """Return the case with the settings of this package, for one with the published settings."""
-    if case.form != PUBLISHED:
+    if not case.form.endswith(PUBLISHED):
         return None
-    return next(one for one in CASES if (one.agent, one.key, bool(one.digest)) == (case.agent, case.env, True))
+    key = case.key.removesuffix(PUBLISHED).rstrip()
+    return next(one for one in CASES if (one.agent, one.key, bool(one.digest)) == (case.agent, key, True))
 
 
 def cores_and_runs(run: dict[str, Any]) -> str:

@@ -91,6 +91,9 @@ def test_a_distribution_selects_its_own_settings():
     assert plain.options['huber'] and 'distribution' not in plain.options and plain.name == 'CartPole-v1'
     assert quantile.options.items() >= {'distribution': 'quantile', 'n_quantiles': 10, 'lr': 0.0023}.items()
     assert quantile.name == 'CartPole-v1 quantile' and 'huber' not in quantile.options
+    published = find_preset('dqn', 'CartPole-v1', {'distribution': 'quantile', 'published': True})
+    differing = {'opt_epsilon': 0.01 / 64, 'grad_norm': 1e9}
+    assert published.options == {**quantile.options, **differing} and published.name == 'CartPole-v1 quantile published'
     assert taken('dqn', '--env CartPole-v1 --distribution quantile')['n_quantiles'] == 10
     assert find_preset('dqn', 'CartPole-v1', {'distribution': 'categorical'}) == plain
     categorical = taken('dqn', '--env CartPole-v1 --distribution categorical')
@@ -122,18 +125,18 @@ def test_an_environment_without_settings_is_refused_by_name(agent_id, env, said)
 
 
 def test_published_settings_ship_where_better_ones_were_found():
-    better = {(one.agent, one.env) for one in EVERY if one.source_name == 'xagents' and one.published is not None}
-    published = {(one.agent, one.env): one for one in EVERY if one.form == 'published'}
+    own = [one for one in EVERY if one.source_name == 'xagents' and one.published is not None]
+    better = {(one.agent, one.env, one.distribution) for one in own}
+    published = {(one.agent, one.env, one.distribution): one for one in EVERY if one.is_published}
     assert published.keys() == better and len(better) > 10
-    for (agent_id, env), one in published.items():
-        preset = find_preset(agent_id, env)
+    for (agent_id, env, distribution), one in published.items():
+        preset = find_preset(agent_id, env, {'distribution': distribution})
         assert one.source_name == 'rl-baselines3-zoo' and one.published == preset.published
         assert (one.max_steps, one.options) != (preset.max_steps, preset.options) and preset.changed
-        assert find_preset(agent_id, env, {'published': True}) == one
+        assert find_preset(agent_id, env, {'published': True, 'distribution': distribution}) == one
     # a preset with the settings of its source needs no second entry
     assert find_preset('ppo', 'CartPole-v1', {'published': True}) == find_preset('ppo', 'CartPole-v1')
     assert find_preset('pqn', 'ALE/Pong-v5', {'published': True}).source_name == 'CleanRL'
-    assert find_preset('dqn', 'CartPole-v1', {'published': True, 'distribution': 'quantile'}).form == 'quantile'
     assert find_preset('dqn', 'LunarLander-v3', {'distribution': 'published'}).form == ''
 
 

@@ -84,7 +84,7 @@ def _cells(preset: Preset) -> tuple[str, ...]:
         when = '' if score is None else score.date
     ships = preset.env in {one.env for one in list_pretrained(preset.agent)}
     mark = f' {PRETRAINED_MARK}' if ships and not preset.form else ''
-    env = PUBLISHED_NAME if preset.form == PUBLISHED else preset.name + mark
+    env = PUBLISHED_NAME if preset.is_published else preset.name + mark
     return env, format_steps(preset.max_steps), published, seen, when
 
 

@@ -24,8 +24,8 @@ FOLDER = Path(__file__).parent
 SCORES = FOLDER / 'scores.yaml'
 # the key of the settings for all Atari games
 ATARI = 'atari'
-# The second word of a key distinguishes presets for the same environment. It is a value of this option, or PUBLISHED
-# for the published settings, if the preset of the environment has settings that were found for this package.
+# Further words of a key distinguish presets for the same environment: a value of this option, then PUBLISHED for the
+# published settings if the preset has settings that were found for this package.
 FORM_OPTION = 'distribution'
 PUBLISHED = 'published'
 # the source of settings that were found here
@@ -46,8 +46,8 @@ class Preset:
         scored_on: the id of the environment of the published score, if it is another version of `env`.
         changed: the differences from the published settings.
         games: published scores by environment id, if `env` is `atari`.
-        form: the value of `distribution` that the settings are for, or `published` for the published settings if the
-            preset of the environment differs from them; otherwise empty.
+        form: the value of `distribution` that the settings are for, then `published` for the published settings if
+            the preset differs from them; empty without both.
     """
 
     agent: str
@@ -65,6 +65,16 @@ class Preset:
     def name(self) -> str:
         """The key of the preset: the environment, and the form if there is one."""
         return f'{self.env} {self.form}'.rstrip()
+
+    @property
+    def is_published(self) -> bool:
+        """Whether these are the published settings of another preset."""
+        return self.form.endswith(PUBLISHED)
+
+    @property
+    def distribution(self) -> str:
+        """The value of `distribution` that the settings are for, or an empty string."""
+        return self.form.removesuffix(PUBLISHED).rstrip()
 
     @property
     def source_name(self) -> str:
@@ -119,8 +129,8 @@ def list_presets(agent_id: str) -> list[Preset]:
         env, _, form = key.partition(' ')
         games = entry.pop('published', {}) if env == ATARI else {}
         preset = Preset(agent_id, env, games=games, form=form, **entry)
-        if form and form != PUBLISHED:
-            preset.options[FORM_OPTION] = form
+        if preset.distribution:
+            preset.options[FORM_OPTION] = preset.distribution
         presets.append(preset)
     return presets
 
@@ -142,14 +152,14 @@ def find_preset(agent_id: str, env_id: str, given: Mapping[str, Any] | None = No
             environments that have them, and the nearest name.
     """
     given, presets, name = given or {}, list_presets(agent_id), _strip_module(env_id)
-    for preset in presets:
-        if preset.env == name and preset.options.get(FORM_OPTION, '') == given.get(FORM_OPTION):
-            return preset
+    distributions = {preset.distribution for preset in presets if preset.env == name}
+    distribution = given[FORM_OPTION] if given.get(FORM_OPTION) in distributions else ''
+    presets = [preset for preset in presets if preset.distribution == distribution]
     option, kind, kinds = 'tuned', 'preset', 'presets'
-    offered = {preset.env: preset for preset in presets if not preset.form}
+    offered = {preset.env: preset for preset in presets if not preset.is_published}
     if given.get('published'):
         option, kind, kinds = 'published', 'published settings', 'published settings'
-        offered = {p.env: p for p in presets if p.form in ('', PUBLISHED) and p.source_name != OWN_SOURCE}
+        offered = {preset.env: preset for preset in presets if preset.source_name != OWN_SOURCE}
     if name in offered and name != ATARI:
         return offered[name]
     if ATARI in offered and (name.startswith('ALE/') or 'NoFrameskip-v' in name):
