@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from xagents.factory.presets import PUBLISHED, Preset, find_score, list_presets
+from xagents.factory.presets import Preset, find_score, list_presets
 from xagents.factory.pretrained import list_pretrained
 from xagents.registry.agents import BUILTIN_AGENTS
 from xagents.system.pages import COLUMN_GAP, MAX_WIDTH, console_width, make_table, render_page
