@@ -90,9 +90,9 @@ def render_straggler(result: dict[str, Any]) -> str:
     rows = []
     for lag, row in result['rows'].items():
         times = tables.ratios(row['rates'], result['rows']['0']['rates'])
-        asked = str(LEAST_OF_SYNC) if lag == '4' else ''
+        required = str(LEAST_OF_SYNC) if lag == '4' else ''
         name = f'`--max-lag {lag}`' if int(lag) else 'sync'
-        rows.append([name, tables.spread(row['rates']), tables.spread(times, 2), asked, max(row['lags'])])
+        rows.append([name, tables.spread(row['rates']), tables.spread(times, 2), required, max(row['lags'])])
     return tables.markdown(['', 'steps/s', 'times sync', 'at least', 'oldest fragment, rollouts'], rows)
 
 

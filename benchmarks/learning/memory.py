@@ -124,7 +124,7 @@ def render_velocities(found: dict[str, Any]) -> str:
         'second are those of the same runs with one thread, without start-up. xagents with LSTMs has '
         f'{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) times the speed.'
     )
-    return tables.markdown(['', 'steps', 'mean reward', 'median', 'asked', 'steps/s'], rows, below)
+    return tables.markdown(['', 'steps', 'mean reward', 'median', 'required', 'steps/s'], rows, below)
 
 
 BELOW = f'One number for each seed: {EPISODES} greedy episodes with the last weights. Seconds: median of a training.'

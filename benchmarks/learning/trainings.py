@@ -32,7 +32,7 @@ class Case:
     """A training, which is repeated with every seed.
 
     Args:
-        asked: the requirement, for the table.
+        required: the requirement, for the table.
         settings: arguments of `xagents.make`.
         steps: of a training.
         run: further arguments of the run.
@@ -40,7 +40,7 @@ class Case:
         score: returns the scores of an agent; receives the agent and the seed.
     """
 
-    asked: str
+    required: str
     settings: dict[str, Any]
     steps: int
     run: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def measure_cases(
         for seed in options.seeds[: 1 if options.quick else None]:
             runs.append(train(case, seed, options.quick))
             log(f'{name}, seed {seed}: { {key: value for key, value in runs[-1].items() if key != "curve"} }')
-        found[name] = {'asked': case.asked, 'steps': case.steps, 'runs': runs}
+        found[name] = {'required': case.required, 'steps': case.steps, 'runs': runs}
     return found
 
 
@@ -92,8 +92,8 @@ def render_cases(columns: Mapping[str, str], below: str, found: dict[str, Any]) 
         runs = case['runs']
         scores = [', '.join(f'{run[key]:.2f}' for run in runs) for key in columns]
         seconds = statistics.median(run['seconds'] for run in runs)
-        rows.append([name, tables.number(case['steps']), *scores, case['asked'], f'{seconds:.0f}'])
-    return tables.markdown(['', 'steps', *columns.values(), 'asked', 'seconds'], rows, below)
+        rows.append([name, tables.number(case['steps']), *scores, case['required'], f'{seconds:.0f}'])
+    return tables.markdown(['', 'steps', *columns.values(), 'required', 'seconds'], rows, below)
 
 
 def draw(path: Path, panels: Sequence[tuple[str, str, dict[str, Any]]], key: str = 'mean') -> None:

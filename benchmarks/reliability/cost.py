@@ -67,7 +67,7 @@ def measure_cost(folder: Path, options: argparse.Namespace, log: Log) -> dict[st
 def render_cost(result: dict[str, Any]) -> str:
     """Return the table of times for saving."""
     heading = ['', '', 'seconds', 'steps/s', 'checkpoints', 'longest, s', 'copies of a new best', 'folder, MB']
-    heading += ['share of the time', 'asked']
+    heading += ['share of the time', 'required']
     rows, problems = [], []
     for case, found in result['cases'].items():
         if 'problem' in found:

@@ -23,7 +23,7 @@ class Pair:
         label: of its row.
         case: case of the speed benchmark, which gives the number of timed steps.
         settings: of both runs.
-        asked: required ratio; None without a requirement.
+        required: required ratio; None without a requirement.
         other: what it is compared with: xagents without overlap, or another library.
         most: largest number of repeats, for slow runs.
     """
@@ -31,7 +31,7 @@ class Pair:
     label: str
     case: str
     settings: Settings
-    asked: float | None = None
+    required: float | None = None
     other: Run = GYMNASIUM
     most: int = 100
 
@@ -92,7 +92,7 @@ def measure_once(run: Run, pair: Pair, settings: Settings, options: argparse.Nam
 
 def render_overlap(result: dict[str, Any]) -> str:
     """Return the table of steps per second and their ratios."""
-    heading = ['', 'compared with, steps/s', 'with `--overlap`, steps/s', 'times', 'asked', 'of the time']
+    heading = ['', 'compared with, steps/s', 'with `--overlap`, steps/s', 'times', 'required', 'of the time']
     rows, problems = [], []
     for name, row in result['pairs'].items():
         pair = {**PAIRS, **PONG_PAIRS}[name]
@@ -101,7 +101,7 @@ def render_overlap(result: dict[str, Any]) -> str:
             parts = {part for one in row['parts'] for part in one}
             shares = {part: statistics.median(one.get(part, 0.0) for one in row['parts']) for part in sorted(parts)}
             cells = [pair.label, tables.spread(row['other']), tables.spread(row['overlap']), ratios]
-            cells += [f'{pair.asked:g}' if pair.asked else '']
+            cells += [f'{pair.required:g}' if pair.required else '']
             cells += [', '.join(f'{part} {tables.percent(share)}' for part, share in shares.items())]
             rows.append(cells)
         if 'problem' in row:

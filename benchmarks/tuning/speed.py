@@ -14,7 +14,7 @@ from benchmarks.processes import seconds_in_parallel
 from benchmarks.venvs import XAGENTS
 from benchmarks.workers.first_step import FILE
 
-ASKED_TIMES = 1.8
+REQUIRED_TIMES = 1.8
 # steps of a trial; each worker compiles the update once
 LENGTHS = (20_000, 100_000)
 ASKED_SECONDS = 1.0
@@ -93,11 +93,11 @@ def render_jobs(result: dict[str, Any]) -> str:
     labels['train'] = f'the machine: two `xagents train ppo` of {work} steps'
     rows = []
     for name, label in {**labels, 'spin': 'the machine: two loops of pure Python'}.items():
-        asked = f'{ASKED_TIMES:g}' if name.isdecimal() else ''
+        required = f'{REQUIRED_TIMES:g}' if name.isdecimal() else ''
         one, two = zip(*result['pairs'][name], strict=True)
         ratios = tables.spread(tables.ratios(one, two), 2)
-        rows.append([label, tables.spread(one, 1), tables.spread(two, 1), ratios, asked])
-    return tables.markdown(['', 'seconds, one at a time', 'two at a time', 'times as fast', 'asked'], rows)
+        rows.append([label, tables.spread(one, 1), tables.spread(two, 1), ratios, required])
+    return tables.markdown(['', 'seconds, one at a time', 'two at a time', 'times as fast', 'required'], rows)
 
 
 # ---------------------------------------------------------------------------------------------------------- first steps
@@ -140,4 +140,4 @@ def render_overhead(result: dict[str, Any]) -> str:
         late = f'{statistics.median(later):.2f} (at most {max(later):.2f} of {len(later)})'
         label = f'{agent.upper()} on {AGENTS[agent]}, 8 environments'
         rows.append([label, f'{first:.2f}', late, f'under {ASKED_SECONDS:g}'])
-    return tables.markdown(['', 'first trial of the worker, s', 'later ones, s', 'asked'], rows)
+    return tables.markdown(['', 'first trial of the worker, s', 'later ones, s', 'required'], rows)
