@@ -75,23 +75,8 @@ TUNED_AS = (
     'Column *tuned as*: how `xagents tune` [searches the option](../tuning.md#searched-options); an option with an '
     'empty cell can only be fixed.'
 )
-# explanations of the columns of scores
-SCORE_COLUMNS = {
-    'each seed': 'mean reward of 100 greedy episodes with the last weights',
-    'median': 'over the seeds, or the only score',
-    'sampled': 'the same with sampled actions, or for DDPG and TD3 with exploration noise; – was not measured',
-    'peer here': (
-        'Stable-Baselines3 with the same settings and environments: each seed, greedy, and in brackets with sampled '
-        'actions'
-    ),
-    'required': 'the median that this package requires of itself',
-    'published': (
-        'the mean that rl-baselines3-zoo published for this agent and environment (CleanRL for PQN; for ACER the score '
-        'of A2C); some rows name the older environment that it is of'
-    ),
-    'reached': 'whether the median is at least as good',
-    'minutes a seed': 'median duration of a training',
-}
+# the heading of the columns' meanings on the page of benchmarks
+MEANINGS = '| column | meaning |'
 SPEED_NOTE = (
     'steps/s exclude start-up. *relative to* a library: steps/s divided by those of the library; *the same in '
     'processor time*: the ratio for steps per second of processor time. *where the time goes*: the remaining '
@@ -275,12 +260,18 @@ def scores(entry: Entry, benchmarks: str) -> str:
     if not rows:
         return unmeasured(entry)
     shown = explained_columns([*heading, *rows])
-    notes = [f'*{name}*: {text}' for name, text in SCORE_COLUMNS.items() if f'| {name} |' in shown]
+    meanings = [row for row in column_meanings(benchmarks) if f'| {row[0]} |' in shown]
     more = (
         'Rows that name a change differ from the published settings; [the benchmarks](../benchmarks.md#learning-'
         'results) list the command of each row.'
     )
-    return f'{shown}\n\n{"; ".join(notes)}. {more}' if notes else shown
+    return '\n\n'.join([shown, tables.markdown(['column', 'meaning'], meanings), more])
+
+
+def column_meanings(benchmarks: str) -> list[list[str]]:
+    """Return the names and meanings of the columns of scores, as the page of benchmarks gives them."""
+    table = benchmarks.partition(f'{MEANINGS}\n|---|---|\n')[2].partition('\n\n')[0]
+    return [line.strip('| ').split(' | ') for line in table.splitlines()]
 
 
 def explained_columns(lines: Sequence[str]) -> str:
