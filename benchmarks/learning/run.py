@@ -24,11 +24,11 @@ from benchmarks.venvs import CACHE, REPOSITORY
 from benchmarks.workers.peer_worker import differences
 from xagents import __version__
 from xagents.factory.presets import PUBLISHED, SCORES
+from xagents.options.declaration import LARGEST_SEED
 from xagents.processes.parent_exit import FOLLOW_PARENT_VARIABLE
 from xagents.reports.reference_scores import known_bounds
 
 EPISODES = 100
-LARGEST_SEED = 2**32 - 1
 HEADING = [
     *('', 'environment', 'steps', 'each seed', 'median', 'sampled', 'peer here', 'required', 'published', 'reached'),
     'minutes a seed',

@@ -15,6 +15,7 @@ from xagents.options.declaration import (
     option,
     positive,
     schedule,
+    seed_number,
     tuned_count,
     tuned_fraction,
     weight,
@@ -73,9 +74,7 @@ class AgentOptions(Options):
         'number of recent episodes in the mean reward; larger values make the mean smoother and slower to change',
         at_most=10**9,
     )
-    seed: int | None = option(
-        None, 'seed of all random generators; by default it is drawn, and printed', at_least=0, at_most=2**32 - 1
-    )
+    seed: int | None = seed_number(None, 'seed of all random generators; by default it is drawn, and printed')
 
     rules: ClassVar[Rules] = (
         needs(

@@ -17,6 +17,7 @@ from xagents.options.declaration import (
     named,
     option,
     path,
+    seed_number,
 )
 from xagents.options.rules import Rule, Rules, excluded, is_given, needs
 
@@ -246,7 +247,7 @@ class DoctorOptions(Options):
     max_time: float = option(
         5.0, 'seconds of random episodes; larger values help slow environments', above=0, metavar='SECONDS'
     )
-    seed: int = option(0, 'seed of the environment and of the random actions', at_least=0, at_most=2**32 - 1)
+    seed: int = seed_number(0, 'seed of the environment and of the random actions')
     json: bool = option(False, 'print one JSON object per line, one for the environment or for each run')
     debug: bool = option(False, 'show the traceback of an error')
 

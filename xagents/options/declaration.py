@@ -25,6 +25,8 @@ SearchType = Literal['int', 'log_uniform', 'categorical']
 # the bounds that a number may have, and the comparison that is true when a value violates the bound
 BOUNDS = {'at_least': operator.lt, 'above': operator.le, 'at_most': operator.gt, 'below': operator.ge}
 
+# of NumPy's old generators, which environments may use
+LARGEST_SEED = 2**32 - 1
 # the characters of the name in a key=value pair, in words
 NAME_CHARACTERS = 'letters, digits and _'
 
@@ -245,6 +247,7 @@ decay_rate = functools.partial(option, at_least=0, below=1, tune='log_uniform')
 positive = functools.partial(option, above=0, tune='log_uniform')
 weight = functools.partial(option, at_least=0, tune='log_uniform')
 choice = functools.partial(option, tune='categorical')
+seed_number = functools.partial(option, at_least=0, at_most=LARGEST_SEED)
 schedule = functools.partial(option, 'constant', choices=('constant', 'linear', 'cosine'))
 # options that are None by default, and the word for their values on the help pages
 folder = functools.partial(option, None, metavar='DIR')

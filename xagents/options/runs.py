@@ -8,7 +8,18 @@ import os
 from typing import ClassVar
 
 from xagents.options.curriculum import condition_problem, curriculum_of
-from xagents.options.declaration import Options, count, dataset_name, file, folder, named, option, path, steps
+from xagents.options.declaration import (
+    Options,
+    count,
+    dataset_name,
+    file,
+    folder,
+    named,
+    option,
+    path,
+    seed_number,
+    steps,
+)
 from xagents.options.rules import Rule, Rules, excluded, needs
 
 # value of `run_dir` with which nothing is saved
@@ -320,10 +331,8 @@ class TrainOptions(Options):
         'YAML file whose keys are flags; lists of values form a grid of runs; other flags override the file'
     )
     print_config: bool = option(False, 'print the options of this command as a file for --config, and stop')
-    seeds: list[int] | None = option(
+    seeds: list[int] | None = seed_number(
         None,
         'seeds of a group of runs, each in its own directory of --run-dir; more seeds compare settings more precisely',
-        at_least=0,
-        at_most=2**32 - 1,
     )
     grid_jobs: int = count(1, 'number of runs of a grid that run in parallel; larger values need more cores')
