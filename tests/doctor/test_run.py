@@ -149,6 +149,10 @@ def test_settings_of_the_environment_decide_whether_a_run_is_good():
     assert not data.rose and data.is_good and findings_of(data) == []
     bad = dataclasses.replace(data, rewards=episodes(20, 20))
     assert not bad.is_good and [finding.name for finding in findings_of(bad)]
+    # 70 is published for quantiles, 154 without them
+    for distribution, good in (('quantile', True), (None, False)):
+        given = {'env': 'LunarLander-v3', 'distribution': distribution}
+        assert run('dqn', rewards=episodes(-200, 100, 0.0), given=given).is_good == good
 
 
 @pytest.fixture(scope='module')

@@ -238,7 +238,7 @@ def _budget(run: RunData) -> Iterator[Finding]:
     if run.learned or run.is_offline:
         return
     try:
-        preset = find_preset(run.options['agent'], run.options['env'])
+        preset = find_preset(run.options['agent'], run.options['env'], run.options)
     except (OptionError, KeyError, AttributeError):
         return
     if run.steps < 0.05 * preset.max_steps:

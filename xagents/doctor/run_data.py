@@ -136,7 +136,7 @@ class RunData:
         if any(self.options.get(name) for name in ('max_episode_steps', 'env_kwargs', 'wrapper')):
             return  # scores are those of the unchanged environment
         try:
-            preset = find_preset(self.options['agent'], self.options['env'])
+            preset = find_preset(self.options['agent'], self.options['env'], self.options)
         except (OptionError, KeyError, AttributeError):
             return
         score = find_score(preset)
