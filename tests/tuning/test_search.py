@@ -228,7 +228,7 @@ def test_a_smaller_buffer_does_not_make_the_ready_ranges_refuse_themselves(agent
 )
 def test_with_tuned_settings_a_study_begins_with_them_and_its_runs_have_them(preset):
     env = 'ALE/Pong-v5' if preset.env == 'atari' else preset.env
-    form = {'published': True} if preset.form == 'published' else {'distribution': preset.form} if preset.form else {}
+    form = {'published': preset.is_published, **({'distribution': preset.distribution} if preset.distribution else {})}
     call = planned(preset.agent, env=env, tuned=True, search=True, **form)
     began = call.job(0, call.first, seed=1).options
     for name, value in preset.options.items():
