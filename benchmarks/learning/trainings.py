@@ -32,7 +32,7 @@ class Case:
     """A training, which is repeated with every seed.
 
     Args:
-        required: the requirement, for the table.
+        required: what the scores must reach, in words.
         settings: arguments of `xagents.make`.
         steps: of a training.
         run: further arguments of the run.

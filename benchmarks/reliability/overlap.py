@@ -23,7 +23,7 @@ class Pair:
         label: of its row.
         case: case of the speed benchmark, which gives the number of timed steps.
         settings: of both runs.
-        required: required ratio; None without a requirement.
+        required: smallest ratio that is required, if any.
         other: what it is compared with: xagents without overlap, or another library.
         most: largest number of repeats, for slow runs.
     """

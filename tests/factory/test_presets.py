@@ -95,7 +95,8 @@ def test_a_distribution_selects_its_own_settings():
     differing = {'opt_epsilon': 0.01 / 64, 'grad_norm': 1e9}
     assert published.options == {**quantile.options, **differing} and published.name == 'CartPole-v1 quantile published'
     assert taken('dqn', '--env CartPole-v1 --distribution quantile')['n_quantiles'] == 10
-    assert find_preset('dqn', 'CartPole-v1', {'distribution': 'categorical'}) == plain
+    for other in ('categorical', ['quantile', 'categorical']):
+        assert find_preset('dqn', 'CartPole-v1', {'distribution': other}) == plain
     categorical = taken('dqn', '--env CartPole-v1 --distribution categorical')
     assert 'huber' not in categorical and categorical['lr'] == 0.0023, 'without what a given option excludes'
 

@@ -25,7 +25,7 @@ SearchType = Literal['int', 'log_uniform', 'categorical']
 # the bounds that a number may have, and the comparison that is true when a value violates the bound
 BOUNDS = {'at_least': operator.lt, 'above': operator.le, 'at_most': operator.gt, 'below': operator.ge}
 
-# of NumPy's old generators, which environments may use
+# the largest seed of NumPy's old generators, which environments may use
 LARGEST_SEED = 2**32 - 1
 # the characters of the name in a key=value pair, in words
 NAME_CHARACTERS = 'letters, digits and _'

@@ -152,7 +152,7 @@ def find_preset(agent_id: str, env_id: str, given: Mapping[str, Any] | None = No
             environments that have them, and the nearest name.
     """
     given, presets, name = given or {}, list_presets(agent_id), _strip_module(env_id)
-    distributions = {preset.distribution for preset in presets if preset.env == name}
+    distributions = [preset.distribution for preset in presets if preset.env == name]
     distribution = given[FORM_OPTION] if given.get(FORM_OPTION) in distributions else ''
     presets = [preset for preset in presets if preset.distribution == distribution]
     option, kind, kinds = 'tuned', 'preset', 'presets'
