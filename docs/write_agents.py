@@ -269,15 +269,21 @@ def scores(entry: Entry, benchmarks: str) -> str:
 
 
 def column_meanings(benchmarks: str) -> list[list[str]]:
-    """Return the names and meanings of the columns of scores, as the page of benchmarks gives them."""
+    """Return the names and meanings of the columns of scores, as the page of benchmarks gives them.
+
+    Raises:
+        ValueError: if the page has no table with the heading `MEANINGS`.
+    """
     table = benchmarks.partition(f'{MEANINGS}\n|---|---|\n')[2].partition('\n\n')[0]
+    if not table:
+        raise ValueError(f'the page of benchmarks lacks the table with the heading {MEANINGS}')
     return [line.strip('| ').split(' | ') for line in table.splitlines()]
 
 
-def explained_columns(lines: Sequence[str]) -> str:
-    """Return a table with the headings of `HEADINGS`, without empty columns and without targets of the project."""
+def explained_columns(lines: Sequence[str], without: str | None = None) -> str:
+    """Return a table with the headings of `HEADINGS`, without empty columns and the column of a name."""
     heading, _, *rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
-    columns = [i for i, name in enumerate(heading) if name != 'promised' and (not name or any(row[i] for row in rows))]
+    columns = [i for i, name in enumerate(heading) if name != without and (not name or any(row[i] for row in rows))]
     return tables.markdown(
         [HEADINGS.get(heading[i], heading[i]) for i in columns], [[row[i] for i in columns] for row in rows]
     )
@@ -295,7 +301,7 @@ def speed(entry: Entry, benchmarks: str) -> str:
             rows = [line for line in text.splitlines() if line.startswith('|')]
             date = summary.DATE.search(text)
             measured_on = f'{machine}, {date[1]}' if date else machine
-            found.append(f'{title} ({measured_on}):\n\n{explained_columns(rows)}')
+            found.append(f'{title} ({measured_on}):\n\n{explained_columns(rows, without="required")}')
     if any('relative to' in text for text in found):
         found.append(SPEED_NOTE)
     return '\n\n'.join(found) or unmeasured(entry)

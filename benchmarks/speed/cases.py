@@ -1,4 +1,4 @@
-"""The cases of the speed benchmark: what is measured, the rows of each table, and the promised ratios."""
+"""The cases of the speed benchmark: what is measured, the rows of each table, and the required ratios."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ class Run:
         peer: name of its virtual environment, `peers/<peer>.txt`.
         worker: its module in `workers/`.
         settings: fields of the settings that differ from those of the case.
-        promise: smallest promised ratio to the first baseline; MB for the task `memory`.
+        required: smallest required ratio to the first baseline; MB for the task `memory`.
         goal: intended ratio.
-        second_promise: smallest promised ratio to the second baseline.
+        second_required: smallest required ratio to the second baseline.
         repeats: largest number of repeats, for a slow library.
         compiles: whether compiled programs of earlier processes are removed first.
         options: of `xagents.make`.
@@ -35,9 +35,9 @@ class Run:
     peer: str
     worker: str
     settings: dict = dataclasses.field(default_factory=dict)
-    promise: float | None = None
+    required: float | None = None
     goal: float | None = None
-    second_promise: float | None = None
+    second_required: float | None = None
     repeats: int | None = None
     compiles: bool = False
     options: dict = dataclasses.field(default_factory=dict)
@@ -135,11 +135,11 @@ PQN_NOTE = (
 
 EIGHT = "8 of Gymnasium's environments, 8 updates every 8 steps"
 SHARE_NOTE = (
-    'The update of xagents, with minibatches of 512, is promised to reach 55 % of the speed of the matrix product; '
+    'The update of xagents, with minibatches of 512, has to reach 55 % of the speed of the matrix product; '
     'the goal is 70 %.'
 )
 BOTH_CORES_NOTE = (
-    'Promised are 250 000 steps/s, goal 400 000, on a machine on which Stable-Baselines3 reaches 13 400 with 16 x 128. '
+    'Required are 250 000 steps/s, goal 400 000, on a machine on which Stable-Baselines3 reaches 13 400 with 16 x 128. '
     'The column has these numbers as ratios. Minibatches have 1024 transitions in xagents and 512 in Stable-Baselines3.'
 )
 
@@ -156,18 +156,19 @@ CASES = (
     speed(
         'ppo-cartpole', "PPO, CartPole-v1, 16 environments x 128 steps, Gymnasium's environments", PPO,
         (
-            SB3, SBX, CLEANRL, replace(GYMNASIUM, promise=5.5, goal=10), replace(GYMNASIUM_SHARED, promise=5, goal=10),
-            replace(GYMNASIUM, label='xagents, --overlap', promise=7, goal=10, **OVERLAP),
+            SB3, SBX, CLEANRL,
+            replace(GYMNASIUM, required=5.5, goal=10), replace(GYMNASIUM_SHARED, required=5, goal=10),
+            replace(GYMNASIUM, label='xagents, --overlap', required=7, goal=10, **OVERLAP),
         ),
         40_960, 204_800, 4_096, 8_192, note=SHARE_NOTE,
     ),
     *(
         speed(
             name, f'PPO, {env}, 16 environments x 128 steps, compiled environments',
-            replace(PPO, env=env), (SB3, SBX, replace(XAGENTS, promise=promise, goal=goal)),
+            replace(PPO, env=env), (SB3, SBX, replace(XAGENTS, required=required, goal=goal)),
             40_960, 204_800, 4_096, 8_192, note=SHARE_NOTE,
         )
-        for name, env, promise, goal in (
+        for name, env, required, goal in (
             ('ppo-compiled', 'CartPole-v1', 10, 15), ('ppo-compiled-acrobot', 'Acrobot-v1', 12, 20),
             ('ppo-compiled-pendulum', 'Pendulum-v1', 12, 20), ('ppo-compiled-mountaincar', 'MountainCar-v0', 12, 20),
         )
@@ -178,7 +179,7 @@ CASES = (
         PPO,
         (
             SB3,
-            replace(XAGENTS, label='xagents, --overlap', settings=ENVS_256, promise=18.7, goal=29.9, **OVERLAP),
+            replace(XAGENTS, label='xagents, --overlap', settings=ENVS_256, required=18.7, goal=29.9, **OVERLAP),
             replace(XAGENTS, label='xagents, --threads 2', settings={**ENVS_256, 'threads': 2}),
             replace(XAGENTS, label='xagents, one core', settings=ENVS_256),
         ),
@@ -186,11 +187,11 @@ CASES = (
     ),
     speed(
         'a2c-cartpole-compiled', 'A2C, CartPole-v1, 16 environments x 5 steps, compiled environments', A2C,
-        (SB3, replace(XAGENTS, promise=8, goal=12), SHARED), 16_000, 160_000, 800, 1_600,
+        (SB3, replace(XAGENTS, required=8, goal=12), SHARED), 16_000, 160_000, 800, 1_600,
     ),
     speed(
         'trpo-cartpole-compiled', 'TRPO, CartPole-v1, 16 environments x 128 steps, compiled environments', TRPO,
-        (SB3, replace(XAGENTS, promise=9, goal=12)), 40_960, 204_800, 4_096, 8_192,
+        (SB3, replace(XAGENTS, required=9, goal=12)), 40_960, 204_800, 4_096, 8_192,
     ),
     speed(
         'ppo-cartpole-long', "PPO, CartPole-v1, 16 environments x 1024 steps, Gymnasium's environments",
@@ -198,18 +199,18 @@ CASES = (
     ),
     speed(
         'a2c-cartpole', "A2C, CartPole-v1, 16 environments x 5 steps, Gymnasium's environments", A2C,
-        (SB3, replace(GYMNASIUM, promise=3, goal=4), GYMNASIUM_SHARED), 16_000, 160_000, 800, 1_600,
+        (SB3, replace(GYMNASIUM, required=3, goal=4), GYMNASIUM_SHARED), 16_000, 160_000, 800, 1_600,
     ),
     speed(
         'trpo-cartpole', "TRPO, CartPole-v1, 16 environments x 128 steps, Gymnasium's environments", TRPO,
-        (SB3, replace(GYMNASIUM, promise=4)), 40_960, 204_800, 4_096, 8_192,
+        (SB3, replace(GYMNASIUM, required=4)), 40_960, 204_800, 4_096, 8_192,
     ),
     # the buffer is full, and replays have begun, before the clock starts
     speed(
         'acer-cartpole',
         "ACER, CartPole-v1, 16 of Gymnasium's environments x 20 steps, 4 replays each, compared with "
         "Stable-Baselines3's A2C, 16 x 5",
-        A2C, (SB3, replace(GYMNASIUM, label='xagents, ACER', settings=ACER, promise=0.6)), 32_000, 96_000, 12_800,
+        A2C, (SB3, replace(GYMNASIUM, label='xagents, ACER', settings=ACER, required=0.6)), 32_000, 96_000, 12_800,
         3_200,
         note='No maintained library has ACER. xagents 1.0 reached 1 036 steps/s with it on another machine, on which '
         "Stable-Baselines3's A2C reached 17 300: ten times 1 036, 10 360, is 0.6 of that.",
@@ -218,19 +219,19 @@ CASES = (
         'ppo-pong', 'PPO, PongNoFrameskip-v4, 8 environments x 128 steps, Nature CNN', PONG,
         (
             SB3, replace(SBX, repeats=1), replace(CLEANRL, label='CleanRL with EnvPool', peer='cleanrl-atari'),
-            replace(XAGENTS, promise=1), BFLOAT16,
+            replace(XAGENTS, required=1), BFLOAT16,
         ),
         2_048, 8_192, 1_024, 1_024,
     ),
     speed(
         'dqn-cartpole', 'DQN, CartPole-v1, one update a step: batch 64, networks 64-64', DQN,
-        (SB3, SBX, CLEANRL_JAX, replace(XAGENTS, promise=3, second_promise=3.3)), 2_000, 6_000, 1_100, 400,
+        (SB3, SBX, CLEANRL_JAX, replace(XAGENTS, required=3, second_required=3.3)), 2_000, 6_000, 1_100, 400,
         baselines=(BASELINE, SBX.label),
     ),
     speed(
         'dqn-cartpole-4', 'DQN, CartPole-v1, 4 updates every 4 steps', replace(DQN, train_frequency=4),
         (
-            SB3, SBX, replace(SBX, label='SBX, 32 updates every 32 steps', **EVERY_32), replace(XAGENTS, promise=4),
+            SB3, SBX, replace(SBX, label='SBX, 32 updates every 32 steps', **EVERY_32), replace(XAGENTS, required=4),
             replace(XAGENTS, label='xagents, 32 updates every 32 steps', **EVERY_32),
         ),
         2_000, 6_000, 1_120, 400,
@@ -238,15 +239,15 @@ CASES = (
     *(
         speed(
             f'{settings.algorithm}-pendulum{ending}', f'{settings.algorithm.upper()}, Pendulum-v1, {title}',
-            replace(settings, **more), (SB3, SBX, replace(GYMNASIUM, **promise), BFLOAT16), 400, 800, 320, 40,
+            replace(settings, **more), (SB3, SBX, replace(GYMNASIUM, **required), BFLOAT16), 400, 800, 320, 40,
             baselines=(BASELINE, SBX.label),
         )
-        for ending, title, more, promise in (
+        for ending, title, more, required in (
             (
                 '', 'one update a step: batch 256, networks 400-300', {},
-                {'promise': 1.2, 'goal': 1.4, 'second_promise': 1.05},
+                {'required': 1.2, 'goal': 1.4, 'second_required': 1.05},
             ),
-            ('-8', EIGHT, {'n_envs': 8, 'train_frequency': 8}, {'promise': 2}),
+            ('-8', EIGHT, {'n_envs': 8, 'train_frequency': 8}, {'required': 2}),
         )
         for settings in (TD3, DDPG)
     ),
@@ -277,7 +278,7 @@ CASES = (
         'target', replace(PPO, n_steps=1024, seed=123),
         (
             SB3, SBX, replace(XAGENTS, label='xagents, the first time', compiles=True),
-            replace(XAGENTS, promise=4, goal=5),
+            replace(XAGENTS, required=4, goal=5),
         ),
     ),
     Case(
@@ -286,7 +287,7 @@ CASES = (
     ),
     Case(
         'memory', 'Resident memory over 10 million steps: PPO, CartPole-v1, 16 x 128, compiled environments',
-        'memory', PPO, (replace(XAGENTS, promise=900),), 1_000_000, 10_000_000, (20_000, 100_000),
+        'memory', PPO, (replace(XAGENTS, required=900),), 1_000_000, 10_000_000, (20_000, 100_000),
     ),
 )  # fmt: skip
 

@@ -24,7 +24,7 @@ NOTE = (
     'Steps/s with random actions on one core, after compiling. xagents and gymnax draw the actions in the compiled '
     f'program of {N_STEPS} steps, which returns observations, actions, rewards and ends. Gymnasium steps its '
     '`CartPoleVectorEnv`, and a `SyncVectorEnv` for the others, with actions from NumPy. Steps that only reset do not '
-    'count. Promised are 4 times the speed of Gymnasium, and at least that of gymnax.'
+    'count. Required are 4 times the speed of Gymnasium, and at least that of gymnax.'
 )
 
 

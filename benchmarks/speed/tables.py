@@ -44,15 +44,15 @@ def speed_rows(case: Case, run: Run, done: Sequence[dict[str, Any]], outcome: di
         for name in case.baselines
         for measured in (rates, processor_rates)
     ]
-    return [[rate, *faster, promised(run, case.baselines), shares(done), memory]]
+    return [[rate, *faster, required_cell(run, case.baselines), shares(done), memory]]
 
 
 def target_rows(case: Case, run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
     """Return seconds and steps until the target, and the ratios to the baselines."""
     seconds = spread([result['seconds'] for result in done], 1)
-    promise = promised(run, case.baselines)
+    required = required_cell(run, case.baselines)
     sooner = [times(run, name, outcome, all_seconds) for name in case.baselines]
-    return [[seconds, *sooner, promise, spread([result['steps'] for result in done])]]
+    return [[seconds, *sooner, required, spread([result['steps'] for result in done])]]
 
 
 def all_seconds(results: Results) -> list[float | None]:
@@ -62,7 +62,7 @@ def all_seconds(results: Results) -> list[float | None]:
 
 def memory_rows(case: Case, run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
     """Return the resident MB during a run."""
-    limit = f'under {run.promise:g}'
+    limit = f'under {run.required:g}'
     return [[number(steps), number(megabytes), limit] for steps, megabytes in done[0]['samples']]
 
 
@@ -83,19 +83,19 @@ def times(
 
 # for each task the headings before those of the baselines, those of each baseline, and those after them
 COLUMNS: dict[str, tuple[list[str], list[str], list[str]]] = {
-    'speed': (['steps/s'], ['times {}', 'in processor time'], ['promised', 'where the time goes', 'resident MB']),
-    'target': (['seconds'], ['times sooner than {}'], ['promised', 'steps']),
-    'memory': (['steps', 'resident MB', 'promised'], [], []),
+    'speed': (['steps/s'], ['times {}', 'in processor time'], ['required', 'where the time goes', 'resident MB']),
+    'target': (['seconds'], ['times sooner than {}'], ['required', 'steps']),
+    'memory': (['steps', 'resident MB', 'required'], [], []),
 }
 # for each task the function that makes the rows of a library
 CELLS = {'speed': speed_rows, 'target': target_rows, 'memory': memory_rows}
 
 
-def promised(run: Run, baselines: Sequence[str]) -> str:
-    """Return the promises and the goal of a row."""
-    second = None if run.second_promise is None else f'{run.second_promise:g} times {baselines[1]}'
+def required_cell(run: Run, baselines: Sequence[str]) -> str:
+    """Return the required ratios and the goal of a row."""
+    second = None if run.second_required is None else f'{run.second_required:g} times {baselines[1]}'
     goal = None if run.goal is None else f'goal {run.goal:g}'
-    parts = [None if run.promise is None else f'{run.promise:g}', goal, second]
+    parts = [None if run.required is None else f'{run.required:g}', goal, second]
     return ', '.join(part for part in parts if part)
 
 

@@ -111,6 +111,12 @@ def test_results_of_other_machines_stay_in_the_table(tmp_path):
     assert f'`{case.command(1)}`, and with --seed 2, 10; peer: --seed 1, 2, 3' in merged and other.command(3) in merged
     assert '2026-01-02' in merged and '2026-05-06' in merged
     assert learning.render({}, merged) == merged
+    slower = json.loads(json.dumps(kept(other, seed4=-150.0)))
+    slower[other.name]['runs']['4']['seconds'] = 480.0
+    added = learning.render(slower, merged)
+    assert learning.render(slower, added) == added and '| -150.0, -150.0 |' in added
+    (line,) = (line for line in added.splitlines() if line.startswith(f'| BC | {other.key}'))
+    assert line.endswith(' 8.0 |'), 'the minutes are those of the last machine'
 
     results = learning.merge(json.loads(second.read_text()), page)
     learning.write_scores(tmp_path / 'scores.yaml', results)

@@ -125,10 +125,10 @@ def test_ratios_are_taken_within_each_repeat():
 def test_a_table_has_the_ratios_to_each_baseline():
     labels = {SB3.label: 100, SBX.label: 200, XAGENTS.label: 300}
     outcome = {label: {'results': [result(rate)], 'problem': None} for label, rate in labels.items()}
-    ours = replace(XAGENTS, promise=3, goal=4, second_promise=1.05)
+    ours = replace(XAGENTS, required=3, goal=4, second_required=1.05)
     case = Case('sac', 'A case', 'speed', SAC, (SB3, SBX, ours), baselines=(SB3.label, SBX.label))
     text = render(case, outcome, MACHINE, 'a command')
-    heading = '|  | steps/s | times Stable-Baselines3 | in processor time | times SBX | in processor time | promised |'
+    heading = '|  | steps/s | times Stable-Baselines3 | in processor time | times SBX | in processor time | required |'
     assert text.startswith(heading)
     assert cells(text, 'xagents')[2:7] == ['3.00', '', '1.50', '', '3, goal 4, 1.05 times SBX']
     assert cells(text, 'SBX')[2:6] == ['2.00', '', '', '']

@@ -71,6 +71,11 @@ def prose(text):
     return re.sub(r'`[^`\n]*`', '', re.sub(r'^```.*?^```', '', text, flags=re.DOTALL | re.MULTILINE))
 
 
+def test_a_page_of_benchmarks_without_the_meanings_of_columns_is_refused():
+    with pytest.raises(ValueError, match='lacks the table with the heading'):
+        writer.column_meanings('| name | meaning |\n|---|---|\n| median | of seeds |\n')
+
+
 @pytest.fixture
 def copies(tmp_path):
     for page in PAGES:
