@@ -262,8 +262,9 @@ def scores(entry: Entry, benchmarks: str) -> str:
     shown = explained_columns([*heading, *rows])
     meanings = [row for row in column_meanings(benchmarks) if f'| {row[0]} |' in shown]
     more = (
-        'Rows that name a change differ from the published settings; [the benchmarks](../benchmarks.md#learning-'
-        'results) list the command of each row.'
+        f'`xagents presets {entry.id}` gives the source of the settings. A row *published* has those of the source, if '
+        'the row without this word has others. [The benchmarks](../benchmarks.md#learning-results) list the command of '
+        'each row.'
     )
     return '\n\n'.join([shown, tables.markdown(['column', 'meaning'], meanings), more])
 

@@ -40,7 +40,13 @@ PEER_SEEDS = '; peer: --seed '
 PEER_SCORES = re.compile(r'(-?\d[\d ]*\.\d+)(?: \((-?\d[\d ]*\.\d+)\))?')
 # in the place of a number that one seed of a row lacks
 MISSING = '–'
-GAPS = 'Medians below the published score by more than a tenth of its distance from random actions:'
+GAPS = (
+    'Medians below the published score by more than a tenth of its distance from random actions. p is the probability '
+    'of as many pairs in which the peer is better, or more, if the seeds of both libraries have the same distribution '
+    '(one-sided Mann-Whitney test). Three seeds of ours and one of the peer give at least 0.25.'
+)
+# the peer counts as better below this probability
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -186,10 +192,10 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
             continue
         kept = kept if kept.get('digest') == case.digest else {}
         if made_here(runs):
-            kept |= score(case, [runs[seed] for seed in sorted(runs, key=int)])
+            kept |= score(case, runs)
         if kept:
             if peers := runs_of(case, results, peer=True):
-                kept['peer'] = median_of(peers, 'mean', 2)
+                kept['peer'] = median_of(peers)
             scores.setdefault(case.agent, {})[case.key] = kept
     text = yaml.safe_dump(scores, sort_keys=False, default_flow_style=None, width=120)
     header = '# Written by benchmarks/learning/run.py from its kept results. Do not edit.\n'
@@ -201,17 +207,21 @@ def made_here(runs: dict[str, Any]) -> list[dict[str, Any]]:
     return [run for run in runs.values() if 'date' in run]
 
 
-def median_of(runs: dict[str, Any], name: str, digits: int) -> float:
-    """Return the median of a number over the seeds."""
-    return round(statistics.median(run[name] for run in runs.values()), digits)
+def means_of(runs: dict[str, Any]) -> list[float]:
+    """Return the mean reward of each seed. The page shows one digit, so other machines know no more."""
+    return [round(runs[seed]['mean'], 1) for seed in sorted(runs, key=int)]
 
 
-def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def median_of(runs: dict[str, Any]) -> float:
+    """Return the median of the means of the seeds."""
+    return round(statistics.median(means_of(runs)), 1)
+
+
+def score(case: LearningCase, runs: dict[str, Any]) -> dict[str, Any]:
     """Return the entry of a preset: see `xagents.factory.presets.Score`. At least one run is kept with its date."""
-    means = [run['mean'] for run in runs]
-    last = max((run for run in runs if 'date' in run), key=lambda run: run['date'])
-    episodes = min(run.get('episodes', EPISODES) for run in runs)
-    found = {'median': round(statistics.median(means), 2), 'means': [round(mean, 2) for mean in means]}
+    last = max(made_here(runs), key=lambda run: run['date'])
+    episodes = min(run.get('episodes', EPISODES) for run in runs.values())
+    found = {'median': median_of(runs), 'means': means_of(runs)}
     version = last['versions'].get('xagents', __version__)
     return {**found, 'episodes': episodes, 'date': last['date'], 'version': version, 'digest': case.digest}
 
@@ -275,23 +285,36 @@ def gap(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any], preset:
         peers: those of the peer.
         preset: those of the row with the settings of this package, if the row has the published ones.
     """
-    bounds, median = known_bounds(case.env), median_of(runs, 'mean', 1)
+    bounds, median = known_bounds(case.env), median_of(runs)
     if case.published is None or bounds is None:
         return []
     limit = case.published - 0.1 * (case.published - bounds.random)
     if median >= limit:
         return []
-    parts = [f'{tables.number(median, 1)} of {target_text(case.published)}']
+    parts, sentences = [f'{tables.number(median, 1)} of {target_text(case.published)}'], []
     if peers:
-        better = sum(one['mean'] > our['mean'] for one in peers.values() for our in runs.values())
-        pairs = len(peers) * len(runs)
-        only = 'better' if better else 'not better'
-        compared = f'better in {better} of {pairs} pairs of seeds' if pairs > 1 else only
-        parts.append(f'{PEER} here {tables.number(median_of(peers, "mean", 1), 1)}, {compared}')
+        compared, ahead = compare_with_peer(means_of(runs), means_of(peers))
+        parts.append(f'{PEER} here {tables.number(median_of(peers), 1)}, {compared}')
+        sentences += [ahead, 'The peer does not reach it either.' if median_of(peers) < limit else '']
     if preset:
-        parts.append(f'the preset {tables.number(median_of(preset, "mean", 1), 1)}')
-    cause = CAUSES.get(case.name, '' if peers else 'Not explained yet.')
-    return [f'* {case.agent.upper()}, {environment_cell(case)}: {"; ".join(parts)}. {cause}'.rstrip()]
+        parts.append(f'the preset {tables.number(median_of(preset), 1)}')
+    sentences.append(CAUSES.get(case.name, '' if peers else 'Not explained yet.'))
+    about = ' '.join(filter(None, [f'{"; ".join(parts)}.', *sentences]))
+    return [f'* {case.agent.upper()}, {environment_cell(case)}: {about}']
+
+
+def compare_with_peer(ours: list[float], theirs: list[float]) -> tuple[str, str]:
+    """Return in how many pairs of seeds the peer is better, and what follows if it is in most of them."""
+    from scipy.stats import mannwhitneyu
+
+    better, pairs = sum(one > our for one in theirs for our in ours), len(theirs) * len(ours)
+    if pairs == 1:
+        return ('better' if better else 'not better'), ('One seed each shows no difference.' if better else '')
+    p = float(mannwhitneyu(theirs, ours, alternative='greater').pvalue)
+    compared = f'better in {better} of {pairs} pairs of seeds (p = {p:.2g})'
+    if 2 * better <= pairs:
+        return compared, ''
+    return compared, 'The peer learns more.' if p < SIGNIFICANT else 'Chance may explain the difference.'
 
 
 def target_cells(case: LearningCase, median: float) -> dict[str, str]:
@@ -330,14 +353,14 @@ def peer_cell(run: dict[str, Any]) -> str:
 def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list[str]:
     """Return the cells of one case."""
     ours, theirs = ([kept[seed] for seed in sorted(kept, key=int)] for kept in (runs, peers))
-    median = statistics.median(run['mean'] for run in ours)
+    median = median_of(runs)
     # the page keeps one number for all seeds, so a mean with it would change each time the page is written
     timed = made_here(runs) or ours
     return [
         case.agent.upper(),
         environment_cell(case),
         tables.number(case.steps),
-        tables.each(run['mean'] for run in ours),
+        tables.each(means_of(runs)),
         tables.number(median, 1),
         sampled_cell(ours),
         ', '.join(map(peer_cell, theirs)),
@@ -352,14 +375,23 @@ def make_parser() -> argparse.ArgumentParser:
     names = ', '.join(case.name for case in CASES if not case.listed)
     listed = ', '.join(case.name for case in CASES if case.listed)
     parser.add_argument('--only', nargs='+', metavar='CASE', help=f'cases to train: {names}; only by name: {listed}')
-    parser.add_argument('--seeds', nargs='+', type=parse_seed, metavar='SEED', help='one run for each seed (1 2 3)')
+    parser.add_argument(
+        '--seeds',
+        nargs='+',
+        type=parse_seed,
+        metavar='SEED',
+        help='one run for each seed (those of the case, mostly 1 2 3)',
+    )
     parser.add_argument('--jobs', type=jobs.positive, default=2, help='number of parallel runs')
     parser.add_argument(
         '--again', action='store_true', help='first remove kept results and run directories of these cases'
     )
-    parser.add_argument('--list', action='store_true', help='only print the commands of the cases')
+    parser.add_argument('--list', action='store_true', help='only print the command of each case, with the first seed')
     parser.add_argument(
-        '--peer', action='store_true', help=f'train {PEER} with the same settings instead, for the column "peer here"'
+        '--peer',
+        action='store_true',
+        help=f'train {PEER} with the same settings instead, for the column "peer here"; without --only, the cases that '
+        'have a counterpart there',
     )
     parser.add_argument(
         '--python', type=jobs.existing_file, help='Python that trains (this one; with --peer, one with the peer)'
@@ -404,6 +436,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     options.seeds = list(dict.fromkeys(options.seeds or ()))
+    if options.peer:
+        lacking = {case.name: differences(case.agent, case.options) for case in cases}
+        refused = [f'{name} ({", ".join(without)})' for name, without in lacking.items() if without]
+        if refused and options.only:
+            parser.error(f'--peer: {PEER} has no counterpart of {"; ".join(refused)}')
+        cases = [case for case in cases if not lacking[case.name]]
     if options.list:
         print('\n'.join(case.command(seed) for case in cases for seed in options.seeds or case.seeds[:1]))
         return 0
@@ -411,9 +449,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_page(options)
         print(render(read(options.results)))
         return 0
-    for case in cases if options.peer else ():
-        if without := differences(case.agent, case.options):
-            parser.error(f'--peer: {PEER} has no counterpart of {case.name} with {", ".join(without)}')
     with tempfile.TemporaryDirectory(prefix='learning-', ignore_cleanup_errors=True) as temporary:
         trainings = [
             Training(shorten(case), seed, Path(temporary), 5, options.peer)

@@ -67,7 +67,7 @@ VALUES: dict[str, dict[str, tuple[Any, ...] | None]] = {
     'tqc': {'log_std_init': None, 'n_quantiles': None},
     'crossq': {'beta1': None, 'normalize_layers': ('batch',)},
 }
-# options whose defaults differ there
+# options whose defaults differ there, in some of its classes
 REQUIRED = ('net', 'activation', 'opt_epsilon')
 # agents whose policies are not sampled: there, noise is added only in training
 DETERMINISTIC = ('ddpg', 'td3')
@@ -77,14 +77,16 @@ CONTRIBUTED = ('TRPO', 'TQC', 'CrossQ', 'QRDQN')
 def differences(agent: str, options: dict[str, Any]) -> list[str]:
     """Return the options that Stable-Baselines3 does not have, or not with these values or defaults."""
     if agent not in NAMES:
-        return ['the agent']
+        return [f'the agent {agent}']
     values = {**dict.fromkeys(NAMES[agent]), **GENERAL, **VALUES[agent]}
 
     def has_counterpart(name: str, value: Any) -> bool:
         return name in values and (values[name] is None or value in values[name])
 
     found = [name for name, value in options.items() if not has_counterpart(name, value)]
-    return sorted(found) + [f'the default of {name}' for name in REQUIRED if name not in options]
+    # QR-DQN there does not clip gradients
+    required = (*REQUIRED, 'grad_norm') if class_name(agent, options) == 'QRDQN' else REQUIRED
+    return sorted(found) + [f'the default of {name}' for name in required if name not in options]
 
 
 def class_name(agent: str, options: dict[str, Any]) -> str:
@@ -184,23 +186,22 @@ def make_model(job: dict[str, Any]) -> Any:
 
 
 class Sampler:
-    """The part of a model that `evaluate_policy` needs, with actions that are sampled as in training.
+    """The part of a model that `evaluate_policy` needs, with actions that are sampled as our evaluations do.
 
-    The model itself would use the same noise of gSDE for all episodes, and draw once for all environments whether DQN
-    acts at random.
+    Each step has new noise of gSDE, also where training keeps it for some steps. The model itself would use the same
+    noise for all episodes, and draw once for all environments whether DQN acts at random.
     """
 
     def __init__(self, model: Any) -> None:
-        self.model, self.steps = model, 0
+        self.model = model
 
     def predict(self, observations: Any, *_: Any, **__: Any) -> tuple[Any, None]:
         """Return one action for each environment."""
         import numpy as np
 
         model = self.model
-        if getattr(model, 'use_sde', False) and self.steps % max(model.sde_sample_freq, 1) == 0:
+        if getattr(model, 'use_sde', False):
             model.policy.reset_noise(len(observations))
-        self.steps += 1
         if hasattr(model, 'exploration_rate'):
             return np.array([model.predict(one, deterministic=False)[0] for one in observations]), None
         return model.predict(observations, deterministic=False)[0], None

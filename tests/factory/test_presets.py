@@ -139,6 +139,10 @@ def test_published_settings_ship_where_better_ones_were_found():
     assert find_preset('ppo', 'CartPole-v1', {'published': True}) == find_preset('ppo', 'CartPole-v1')
     assert find_preset('pqn', 'ALE/Pong-v5', {'published': True}).source_name == 'CleanRL'
     assert find_preset('dqn', 'LunarLander-v3', {'distribution': 'published'}).form == ''
+    quantile = {'distribution': 'quantile'}
+    assert find_preset('dqn', 'ALE/Pong-v5', quantile).published == 20.6, "DQN's, if QR-DQN has none"
+    with pytest.raises(OptionError, match='no published settings for ALE/Pong-v5 with distribution quantile, expected'):
+        find_preset('dqn', 'ALE/Pong-v5', {**quantile, 'published': True})
 
 
 @pytest.mark.parametrize(

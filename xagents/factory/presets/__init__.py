@@ -145,19 +145,21 @@ def find_preset(agent_id: str, env_id: str, given: Mapping[str, Any] | None = No
         agent_id: the id of the agent.
         env_id: the id of the environment, as for `--env`. `ALE/…` and `…NoFrameskip-v4` are Atari games.
         given: options that the user set. A given `distribution` selects the preset for it, if there is one. A true
-            `published` selects the published settings.
+            `published` selects the published settings. Those of another distribution stand in only for a distribution
+            without any presets.
 
     Raises:
         OptionError: if the agent has no preset, or no published settings, for the environment. The message lists the
             environments that have them, and the nearest name.
     """
     given, presets, name = given or {}, list_presets(agent_id), _strip_module(env_id)
-    distributions = [preset.distribution for preset in presets if preset.env == name]
+    published = bool(given.get('published'))
+    distributions = [preset.distribution for preset in presets if published or preset.env == name]
     distribution = given[FORM_OPTION] if given.get(FORM_OPTION) in distributions else ''
     presets = [preset for preset in presets if preset.distribution == distribution]
     option, kind, kinds = 'tuned', 'preset', 'presets'
     offered = {preset.env: preset for preset in presets if not preset.is_published}
-    if given.get('published'):
+    if published:
         option, kind, kinds = 'published', 'published settings', 'published settings'
         offered = {preset.env: preset for preset in presets if preset.source_name != OWN_SOURCE}
     if name in offered and name != ATARI:
@@ -167,7 +169,8 @@ def find_preset(agent_id: str, env_id: str, given: Mapping[str, Any] | None = No
     if not offered:
         raise OptionError(option, f'{agent_id} has no {kinds}')
     names = ', '.join('every Atari game' if env == ATARI else env for env in offered)
-    problem = f'{agent_id} has no {kind} for {format_value(env_id)}'
+    form = f' with {FORM_OPTION} {distribution}' if distribution else ''
+    problem = f'{agent_id} has no {kind} for {format_value(env_id)}{form}'
     raise OptionError(option, f'{problem}, expected {names}{did_you_mean(name, offered.keys() - {ATARI})}')
 
 
