@@ -13,6 +13,7 @@ import shlex
 import signal
 import sys
 import tempfile
+import textwrap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -204,6 +205,13 @@ def run_rows(
 # -------------------------------------------------------------------------------------------------------- command line
 
 
+class WholeNames(argparse.HelpFormatter):
+    """Breaks lines of help between words only, not at the hyphens of names that one copies."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(' '.join(text.split()), width, break_on_hyphens=False)
+
+
 def make_parser(module: str, about: str | None, page: Path = PAGE, results: str = '') -> argparse.ArgumentParser:
     """Return a command line with the options that all benchmarks with kept results share.
 
@@ -215,7 +223,11 @@ def make_parser(module: str, about: str | None, page: Path = PAGE, results: str 
     """
     # errors show the usage, which would hide their line if it named all options
     parser = argparse.ArgumentParser(
-        prog=f'python -m benchmarks.{module}', usage='%(prog)s [options]', description=about, allow_abbrev=False
+        prog=f'python -m benchmarks.{module}',
+        usage='%(prog)s [options]',
+        description=about,
+        allow_abbrev=False,
+        formatter_class=WholeNames,
     )
     parser.add_argument(
         '--quick', action='store_true', help='measure little, once, to see whether it works; keep nothing'

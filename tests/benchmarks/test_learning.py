@@ -254,3 +254,9 @@ def test_causes_name_rows_of_the_page_below_their_published_score():
         found = learning.gap(case, runs, peers, learning.runs_of(preset, shown) if preset else {})
         assert found, f'{name} is not below its published score'
         assert found[0] in listed and found[0].endswith(f' {cause}')
+
+
+def test_the_help_names_each_case_on_one_line(monkeypatch):
+    monkeypatch.setenv('COLUMNS', '80')
+    words = learning.make_parser().format_help().replace(',', ' ').replace(';', ' ').split()
+    assert {case.name for case in CASES} <= set(words)
