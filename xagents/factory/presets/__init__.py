@@ -145,8 +145,8 @@ def find_preset(agent_id: str, env_id: str, given: Mapping[str, Any] | None = No
         agent_id: the id of the agent.
         env_id: the id of the environment, as for `--env`. `ALE/…` and `…NoFrameskip-v4` are Atari games.
         given: options that the user set. A given `distribution` selects the preset for it, if there is one. A true
-            `published` selects the published settings. Those of another distribution stand in only for a distribution
-            without any presets.
+            `published` selects the published settings: those for the given distribution, if any environment has a
+            preset for it.
 
     Raises:
         OptionError: if the agent has no preset, or no published settings, for the environment. The message lists the
