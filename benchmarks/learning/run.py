@@ -53,7 +53,7 @@ SIGNIFICANT = 0.05
 class Training:
     """One seed of a case. It trains in a run directory that is kept; a training that was stopped resumes there.
 
-    With `peer`, Stable-Baselines3 trains with the same settings. It has no run directory and starts anew.
+    With `peer`, Stable-Baselines3 trains with the same settings, and its saves are in that directory until it ends.
     """
 
     case: LearningCase
@@ -391,7 +391,7 @@ def make_parser() -> argparse.ArgumentParser:
         '--peer',
         action='store_true',
         help=f'train {PEER} with the same settings instead, for the column "peer here"; without --only, the cases that '
-        'have a counterpart there',
+        'have a counterpart there. A killed training continues from its last save, of every ten minutes',
     )
     parser.add_argument(
         '--python', type=jobs.existing_file, help='Python that trains (this one; with --peer, one with the peer)'

@@ -5,9 +5,11 @@ The environments, their normalisation and the evaluation are those of rl-baselin
 
 import importlib
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks.workers.measure import report
@@ -15,6 +17,8 @@ from benchmarks.workers.measure import report
 PACKAGES = ('stable-baselines3', 'sb3-contrib', 'torch', 'gymnasium', 'mujoco', 'numpy')
 EVALUATION_SEED = 0
 EVALUATION_ENVS = 10
+# a kill loses at most these seconds; a replay buffer of Humanoid-v5 takes seconds to write
+SAVE_SECONDS = 600.0
 
 ON_POLICY = {
     **{'n_steps': 'n_steps', 'gamma': 'gamma', 'lam': 'gae_lambda', 'normalize_advantage': 'normalize_advantage'},
@@ -130,6 +134,9 @@ def model_arguments(agent: str, options: dict[str, Any], steps: int, env: Any) -
 
     found = {there: options[here] for here, there in NAMES[agent].items() if here in options}
     found['learning_rate'] = course(options['lr'], options.get('lr_schedule'))
+    if 'buffer_size' in found:
+        # a larger buffer is the same, and each save writes all of it
+        found['buffer_size'] = min(found['buffer_size'], steps)
     if agent == 'trpo':
         # its divergence is the mean over the elements of an action, ours is the sum: both numbers are per element there
         elements = int(np.prod(env.action_space.shape))
@@ -171,18 +178,77 @@ def make_envs(job: dict[str, Any], n_envs: int, seed: int) -> Any:
     return envs
 
 
-def make_model(job: dict[str, Any]) -> Any:
-    """Return the model of a job without `differences`."""
+def make_model(job: dict[str, Any], saved: Path | None = None) -> Any:
+    """Return the model of a job without `differences`, as it was saved if there is a folder."""
     import torch
+    from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(1)
     agent, options = job['agent'], job['options']
     name = class_name(agent, options)
     package = importlib.import_module('sb3_contrib' if name in CONTRIBUTED else 'stable_baselines3')
     envs = make_envs(job, options.get('n_envs', 1), job['seed'])
-    keywords = model_arguments(agent, options, job['steps'], envs)
-    policy = policy_arguments(agent, options)
-    return getattr(package, name)('MlpPolicy', envs, policy_kwargs=policy, seed=job['seed'], device='cpu', **keywords)
+    if saved is None:
+        keywords = model_arguments(agent, options, job['steps'], envs)
+        keywords |= {'policy_kwargs': policy_arguments(agent, options), 'seed': job['seed'], 'device': 'cpu'}
+        return getattr(package, name)('MlpPolicy', envs, **keywords)
+    if isinstance(envs, VecNormalize):
+        envs = VecNormalize.load(str(saved / 'normalization.pkl'), envs.venv)
+    model = getattr(package, name).load(saved / 'model.zip', envs, device='cpu')
+    if hasattr(model, 'replay_buffer'):
+        model.load_replay_buffer(saved / 'replay.pkl')
+    # states of random numbers are not saved: the first seed would repeat the first starts and actions
+    model.set_random_seed(job['seed'] + model.num_timesteps)
+    return model
+
+
+def newest_save(folder: Path) -> Path | None:
+    """Return the folder of the last complete save."""
+    return max((one for one in folder.glob('*') if one.name.isdigit()), key=lambda one: int(one.name), default=None)
+
+
+class Saver:
+    """A callback of a training that saves from time to time. Only the last save is kept.
+
+    Args:
+        model: the model.
+        folder: in which each save has a folder with the number of steps as its name.
+    """
+
+    def __init__(self, model: Any, folder: Path) -> None:
+        self.model, self.folder = model, folder
+        newest = newest_save(folder)
+        before = float((newest / 'seconds').read_text()) if newest else 0.0
+        self.start, self.last = time.perf_counter() - before, time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of training, those before the newest save included."""
+        return time.perf_counter() - self.start
+
+    def __call__(self, *_: Any) -> bool:
+        """Save if it is time; return that the training continues."""
+        if time.perf_counter() - self.last >= SAVE_SECONDS:
+            self.save()
+            self.last = time.perf_counter()
+        return True
+
+    def save(self) -> None:
+        """Write a save whole, then remove the others."""
+        target = self.folder / str(self.model.num_timesteps)
+        part = target.with_suffix('.part')
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        self.model.save(part / 'model.zip')
+        if hasattr(self.model, 'replay_buffer'):
+            self.model.save_replay_buffer(part / 'replay.pkl')
+        if normalization := self.model.get_vec_normalize_env():
+            normalization.save(str(part / 'normalization.pkl'))
+        (part / 'seconds').write_text(str(self.seconds))
+        part.rename(target)
+        for other in self.folder.iterdir():
+            if other != target:
+                shutil.rmtree(other)
 
 
 class Sampler:
@@ -227,17 +293,19 @@ def evaluate(player: Any, job: dict[str, Any], trained: Any) -> float:
 
 
 def main() -> None:
-    """Run the job: agent, env, steps, seed, episodes and options as JSON in the first argument."""
+    """Run the job: agent, env, steps, seed, episodes, options and folder as JSON in the first argument."""
     job = json.loads(sys.argv[1])
-    model = make_model(job)
-    start = time.perf_counter()
-    model.learn(job['steps'])
-    result = {'seconds': time.perf_counter() - start, 'steps': model.num_timesteps}
+    folder = Path(job['folder'])
+    model = make_model(job, newest_save(folder))
+    saver = Saver(model, folder)
+    model.learn(job['steps'] - model.num_timesteps, saver, reset_num_timesteps=model.num_timesteps == 0)
+    result = {'seconds': saver.seconds, 'steps': model.num_timesteps}
     trained = model.get_vec_normalize_env()
     means = {'mean': evaluate(model, job, trained)}
     if job['agent'] not in DETERMINISTIC:
         means['sampled'] = evaluate(Sampler(model), job, trained)
     report({**result, **means}, PACKAGES)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == '__main__':

@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import yaml
 
 from benchmarks.learning import run as learning
@@ -206,6 +207,37 @@ def test_the_peer_samples_new_noise_and_each_environment_alone():
     model = FakeModel()
     model.use_sde, model.exploration_rate = False, 0.1
     assert peer_worker.Sampler(model).predict(observations)[0].shape == (3,) and model.calls == [(2,)] * 3
+
+
+class FakeTraining:
+    """A model without a replay buffer and without normalised environments, which can fail to save."""
+
+    num_timesteps, full = 0, False
+
+    def save(self, path):
+        path.write_text('weights')
+        if self.full:
+            raise OSError('no space left')
+
+    def get_vec_normalize_env(self):
+        return None
+
+
+def test_a_killed_peer_continues_from_its_last_complete_save(tmp_path, monkeypatch):
+    folder, model = tmp_path / 'saves', FakeTraining()
+    assert peer_worker.newest_save(folder) is None
+    saver = peer_worker.Saver(model, folder)
+    assert saver() and not folder.exists(), 'a save takes its time, so there are few'
+    monkeypatch.setattr(peer_worker, 'SAVE_SECONDS', 0.0)
+    for model.num_timesteps in (900, 1000):
+        assert saver()
+        assert [one.name for one in folder.iterdir()] == [str(model.num_timesteps)]
+    model.num_timesteps, model.full = 1100, True
+    with pytest.raises(OSError):
+        saver()
+    assert peer_worker.newest_save(folder) == folder / '1000', 'half a save is none'
+    (folder / '1000' / 'seconds').write_text('50')
+    assert 50 <= peer_worker.Saver(model, folder).seconds < 60
 
 
 def runs_with(*means: float) -> dict:
