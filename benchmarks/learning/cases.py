@@ -98,8 +98,9 @@ DEFAULT_CASES: dict[str, dict[str, Any]] = {
     # there are no published settings of ACER; the published score is A2C's with as many steps
     'acer-cartpole': {'required': 475}, 'acer-acrobot': {'required': -90, 'published': -83.4}, 'acer-lunarlander': {},
 }  # fmt: skip
-# 1 000 000 steps of off-policy agents on MuJoCo last hours on two cores. The published mean after 300 000 steps is that
-# of the evaluations from 250 000 to 350 000 steps in `evaluations.npz` of DLR-RM/rl-trained-agents.
+# 1 000 000 steps of off-policy agents on MuJoCo, or updates from a data set, last hours on two cores. The published mean
+# after 300 000 steps is that of the evaluations from 250 000 to 350 000 steps in `evaluations.npz` of
+# DLR-RM/rl-trained-agents.
 EARLY_STEPS = 300_000
 EARLY: dict[str, float | None] = {
     **{'sac-halfcheetah': 7292.3, 'sac-hopper': 1980.3, 'sac-walker2d': 611.3, 'sac-ant': 2724.9},
@@ -108,6 +109,7 @@ EARLY: dict[str, float | None] = {
     **{'tqc-halfcheetah': 8147.2, 'tqc-hopper': 2599.3, 'tqc-walker2d': 1278.7, 'tqc-ant': 901.4},
     **{'tqc-humanoid': 2803.9, 'tqc-swimmer': 34.2},
     **dict.fromkeys(('ddpg-halfcheetah', 'ddpg-hopper', 'ddpg-walker2d', 'ddpg-ant', 'crossq-halfcheetah')),
+    **dict.fromkeys(f'{agent}-{env}' for agent in ('iql', 'td3-bc') for env in ('halfcheetah', 'hopper', 'walker2d')),
 }
 # causes of medians below the published score, beyond what the seeds and Stable-Baselines3 show
 CAUSES: dict[str, str] = {
