@@ -98,8 +98,8 @@ DEFAULT_CASES: dict[str, dict[str, Any]] = {
     # there are no published settings of ACER; the published score is A2C's with as many steps
     'acer-cartpole': {'required': 475}, 'acer-acrobot': {'required': -90, 'published': -83.4}, 'acer-lunarlander': {},
 }  # fmt: skip
-# 1 000 000 steps of off-policy agents on MuJoCo, or updates from a data set, last hours on two cores. The published mean
-# after 300 000 steps is that of the evaluations from 250 000 to 350 000 steps in `evaluations.npz` of
+# 1 000 000 steps of off-policy agents on MuJoCo, or updates from a data set, last hours on two cores. The published
+# mean after 300 000 steps is that of the evaluations from 250 000 to 350 000 steps in `evaluations.npz` of
 # DLR-RM/rl-trained-agents.
 EARLY_STEPS = 300_000
 EARLY: dict[str, float | None] = {
