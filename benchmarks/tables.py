@@ -31,8 +31,8 @@ def spread(values: Sequence[float], digits: int = 0) -> str:
 
 
 def number(value: float, digits: int = 0) -> str:
-    """Format a number with spaces between thousands."""
-    return f'{value:,.{digits}f}'.replace(',', ' ')
+    """Format a number with spaces between thousands; zero has no sign."""
+    return f'{value:z,.{digits}f}'.replace(',', ' ')
 
 
 def each(values: Iterable[float], digits: int = 1) -> str:
