@@ -13,8 +13,7 @@ from typing import Any
 from benchmarks.offline.cases import ALGORITHMS as OFFLINE
 from benchmarks.offline.cases import DataSet
 from benchmarks.speed.cases import find_named
-from benchmarks.tables import number
-from xagents.factory.presets import Preset, list_presets
+from xagents.factory.presets import EARLY, Preset, list_presets
 from xagents.options.declaration import to_flags
 from xagents.registry.agents import agents
 
@@ -98,19 +97,6 @@ DEFAULT_CASES: dict[str, dict[str, Any]] = {
     # there are no published settings of ACER; the published score is A2C's with as many steps
     'acer-cartpole': {'required': 475}, 'acer-acrobot': {'required': -90, 'published': -83.4}, 'acer-lunarlander': {},
 }  # fmt: skip
-# 1 000 000 steps of off-policy agents on MuJoCo, or updates from a data set, last hours on two cores. The published
-# mean after 300 000 steps is that of the evaluations from 250 000 to 350 000 steps in `evaluations.npz` of
-# DLR-RM/rl-trained-agents.
-EARLY_STEPS = 300_000
-EARLY: dict[str, float | None] = {
-    **{'sac-halfcheetah': 7292.3, 'sac-hopper': 1980.3, 'sac-walker2d': 611.3, 'sac-ant': 2724.9},
-    **{'sac-humanoid': 3397.6, 'sac-swimmer': 343.4},
-    **{'td3-halfcheetah': 8463.3, 'td3-hopper': 2683.5, 'td3-walker2d': 2525.1, 'td3-ant': 4302.5},
-    **{'tqc-halfcheetah': 8147.2, 'tqc-hopper': 2599.3, 'tqc-walker2d': 1278.7, 'tqc-ant': 901.4},
-    **{'tqc-humanoid': 2803.9, 'tqc-swimmer': 34.2},
-    **dict.fromkeys(('ddpg-halfcheetah', 'ddpg-hopper', 'ddpg-walker2d', 'ddpg-ant', 'crossq-halfcheetah')),
-    **dict.fromkeys(f'{agent}-{env}' for agent in ('iql', 'td3-bc') for env in ('halfcheetah', 'hopper', 'walker2d')),
-}
 # causes of medians below the published score, beyond what the seeds and Stable-Baselines3 show
 CAUSES: dict[str, str] = {
     **dict.fromkeys(
@@ -150,18 +136,9 @@ def case_of(preset: Preset) -> LearningCase:
         name, preset.agent, preset.env, preset.max_steps, preset.options, published=preset.published,
         scored_on=preset.scored_on, changed=preset.changed, listed=name not in DEFAULT_CASES, digest=preset.digest,
         form=preset.form, dataset=DATASETS[preset.env] if preset.agent in OFFLINE else '',
+        seeds=(1,) if preset.form.endswith(EARLY) else LearningCase.seeds,
     )  # fmt: skip
     return dataclasses.replace(case, **DEFAULT_CASES.get(name, {}))
-
-
-def after_early_steps(case: LearningCase) -> LearningCase:
-    """Return the case with the steps of `EARLY`."""
-    steps = f'{number(EARLY_STEPS)} steps instead of {number(case.steps)}'
-    changed = ', '.join(filter(None, [steps, case.changed]))
-    name, published = f'{case.name}-early', EARLY[case.name]
-    return dataclasses.replace(
-        case, name=name, steps=EARLY_STEPS, required=None, published=published, changed=changed, seeds=(1,), digest=''
-    )
 
 
 NETWORKS = 'benchmarks/learning/networks'
@@ -214,11 +191,8 @@ def all_cases() -> Iterator[LearningCase]:
     """Yield all cases, those of an agent together."""
     for agent_id in agents:
         for preset in list_presets(agent_id):
-            for one in map(preset.for_game, preset.games) if preset.games else (preset,):
-                case = case_of(one)
-                yield case
-                if case.name in EARLY:
-                    yield after_early_steps(case)
+            whole = map(preset.for_game, preset.games) if preset.games else (preset,)
+            yield from map(case_of, filter(None, (*whole, preset.after_early_steps())))
         yield from (case for case in FURTHER if case.agent == agent_id)
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from benchmarks.learning import run as learning
-from benchmarks.learning.cases import CASES, CAUSES, DEFAULT_CASES, EARLY, LearningCase
+from benchmarks.learning.cases import CASES, CAUSES, DEFAULT_CASES, LearningCase
 from benchmarks.tables import sections
 from benchmarks.venvs import PAGE
 from benchmarks.workers import peer_worker
@@ -28,7 +28,8 @@ def test_every_preset_is_a_case_whose_command_trains_it():
     found = {(case.agent, case.key): case for case in CASES if case.digest}
     for agent_id in agents:
         for preset in presets.list_presets(agent_id):
-            for one in map(preset.for_game, preset.games) if preset.games else [preset]:
+            whole = map(preset.for_game, preset.games) if preset.games else [preset]
+            for one in filter(None, [*whole, preset.after_early_steps()]):
                 case = found.pop((agent_id, one.name))
                 assert (case.steps, case.options) == (one.max_steps, one.options)
                 assert case.published == one.published or case.name == 'acer-acrobot'
@@ -271,7 +272,7 @@ def test_scores_far_below_the_published_ones_are_listed_beside_the_peer_and_the_
 
 def test_changes_name_cases():
     presets_by_name = {case.name for case in CASES if case.digest}
-    assert EARLY.keys() <= presets_by_name and DEFAULT_CASES.keys() <= presets_by_name
+    assert DEFAULT_CASES.keys() <= presets_by_name
     assert 'critics 256 wide' in BY_NAME['crossq-halfcheetah-early'].changed
 
 

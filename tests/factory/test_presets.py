@@ -13,7 +13,8 @@ from xagents.base.minibatches import Minibatches
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
 from xagents.cli.presets_page import presets_page
-from xagents.cli.resolve import resolve
+from xagents.cli.resolve import ResolvedOptions, resolve
+from xagents.cli.train import preset_hint
 from xagents.factory import defaults, presets
 from xagents.factory.defaults import resolve_grid_point
 from xagents.factory.make import make, plan_agent
@@ -286,11 +287,31 @@ def scores(tmp_path, monkeypatch):
             'median': 480.26, 'means': [480.26, 500.0, 9.5], 'episodes': 100, 'date': '2026-01-02', 'version': '2.0',
             'digest': preset.digest, **fields,
         }  # fmt: skip
-        path.write_text(yaml.safe_dump({preset.agent: {preset.env: entry}}))
+        path.write_text(yaml.safe_dump({preset.agent: {preset.name: entry}}))
         presets._read_yaml.cache_clear()
 
     yield write
     presets._read_yaml.cache_clear()
+
+
+def test_a_score_after_fewer_steps_is_a_line_of_its_own(scores):
+    preset = find_preset('sac', 'HalfCheetah-v5')
+    early = preset.after_early_steps()
+    assert early.name == 'HalfCheetah-v5 early' and early.after_early_steps() is None and not early.distribution
+    assert early.options == preset.options and early.max_steps == 300_000 < preset.max_steps
+    assert early.published < preset.published and find_preset('ddpg', 'Ant-v5').after_early_steps().published is None
+    assert find_preset('sac', 'Pendulum-v1').after_early_steps() is None
+    scores(early, peer=471.28)
+    assert find_score(preset) is None and find_score(early).median == 480.26
+    cells = ['early', '300k', '7292.3', '480.3', '(3)', '2026-01-02']
+    above, shown = presets_page('sac', 120).partition('HalfCheetah-v5 ')[2].splitlines()[:2]
+    assert above.split()[:4] == ['1M', '9535.5', 'not', 'run']
+    assert shown.split() == [*cells, 'Stable-Baselines3', 'here:', '471.3']
+    scores(early)
+    above, _, shown, *_ = presets_page('sac', 72).partition('HalfCheetah-v5 ')[2].splitlines()
+    assert above.split() == ['1M', '9535.5', 'not', 'run'] and shown.split() == cells
+    (hint,) = preset_hint('sac', ResolvedOptions({'env': 'HalfCheetah-v5'}, {}, []))
+    assert hint == 'Default settings; --tuned reached 480.26 on HalfCheetah-v5 in 300000 steps'
 
 
 def row(page: str, start: str) -> str:

@@ -23,6 +23,8 @@ DEFAULT_SOURCE = 'rl-baselines3-zoo'
 PEER = 'Stable-Baselines3'
 # name of the row of published settings, below the row of the preset that differs from them
 PUBLISHED_NAME = '  as published'
+# name of the row after fewer steps, below the row of the preset
+EARLY_NAME = '  early'
 LEGEND = (
     f'Settings are those of {DEFAULT_SOURCE} if no source is given. '
     f'Published: the mean reward that {DEFAULT_SOURCE} published, or CleanRL for PQN. '
@@ -31,7 +33,7 @@ LEGEND = (
     f'When: the date of these runs. {PEER} here: its median with the same settings and versions of environments. '
     'xagents train <agent> --env <environment> --tuned uses the settings; its other flags override them. '
     'As published: the published settings of the environment above, from which its preset differs; --tuned --published '
-    'uses them. '
+    'uses them. Early: the preset above after fewer steps, and the published mean reward there. '
     f'{PRETRAINED_MARK} xagents play <agent> --pretrained <environment> plays a trained policy.'
 )
 
@@ -50,7 +52,7 @@ def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
             return f'{agent_id} has no presets.'
         # one line for each game with a published score, then one line for all other games
         presets = {agent_id: [one for p in presets[agent_id] for one in (*map(p.for_game, p.games), p)]}
-    rows = {name: [(_cells(preset), preset_source(preset)) for preset in group] for name, group in presets.items()}
+    rows = {name: [row for preset in group for row in _rows(preset)] for name, group in presets.items()}
     widths = (max(len(cells[0]) for group in rows.values() for cells, _ in group), *WIDTHS)
     parts: list[RenderableType] = []
     for name, group in rows.items():
@@ -60,10 +62,8 @@ def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
 
 def preset_source(preset: Preset) -> str:
     """Return the source of the settings, the changes, the environment of the published score, and the peer's score."""
-    score = find_score(preset)
     scored_on = f'published for {preset.scored_on}' if preset.scored_on else ''
-    peer = '' if score is None or score.peer is None else f'{PEER} here: {score.peer:.1f}'
-    return ', '.join(filter(None, [preset.source_name, preset.changed, scored_on, peer]))
+    return ', '.join(filter(None, [preset.source_name, preset.changed, scored_on, _peer(preset)]))
 
 
 def format_steps(steps: int) -> str:
@@ -72,6 +72,19 @@ def format_steps(steps: int) -> str:
         if steps % unit == 0:
             return f'{steps // unit}{letter}'
     return str(steps)
+
+
+def _peer(preset: Preset) -> str:
+    score = find_score(preset)
+    return '' if score is None or score.peer is None else f'{PEER} here: {score.peer:.1f}'
+
+
+def _rows(preset: Preset) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the cells and the source of a preset, then those after its early steps if they have a score."""
+    yield _cells(preset), preset_source(preset)
+    early = preset.after_early_steps()
+    if early is not None and find_score(early) is not None:
+        yield (EARLY_NAME, *_cells(early)[1:]), _peer(early)
 
 
 def _cells(preset: Preset) -> tuple[str, ...]:
@@ -103,5 +116,5 @@ def _table(rows: list[tuple[tuple[str, ...], str]], widths: Sequence[int], width
         return
     for cells, source in rows:
         yield make_table([cells], widths, right=NUMERIC_COLUMNS)
-        if source not in ('Source', DEFAULT_SOURCE):
+        if source not in ('', 'Source', DEFAULT_SOURCE):
             yield Padding(source, (0, 0, 0, 4))

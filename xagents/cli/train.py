@@ -89,10 +89,11 @@ def preset_hint(agent_id: str, resolved: ResolvedOptions) -> list[str]:
         return []
     if (preset.options.keys() - {'n_envs'}) & {*options, *resolved.grid}:
         return []
-    score = find_score(preset)
-    found = f'uses settings for {env}' if score is None else f'reached {format_number(score.median, 2)} on {env}'
-    steps = '' if score is None else f' in {preset.max_steps} steps'
-    return [f'Default settings; --tuned {found}{steps}']
+    found = f'uses settings for {env}'
+    for one in filter(None, (preset.after_early_steps(), preset)):
+        if score := find_score(one):
+            found = f'reached {format_number(score.median, 2)} on {env} in {one.max_steps} steps'
+    return [f'Default settings; --tuned {found}']
 
 
 def _plans(agent_id: str, resolved: ResolvedOptions) -> list[AgentPlan]:

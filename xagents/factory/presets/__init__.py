@@ -25,9 +25,10 @@ SCORES = FOLDER / 'scores.yaml'
 # the key of the settings for all Atari games
 ATARI = 'atari'
 # Further words of a key distinguish presets for the same environment: a value of this option, then PUBLISHED for the
-# published settings if the preset has settings that were found for this package.
+# published settings if the preset has settings that were found for this package, or EARLY for the first steps.
 FORM_OPTION = 'distribution'
 PUBLISHED = 'published'
+EARLY = 'early'
 # the source of settings that were found here
 OWN_SOURCE = 'xagents'
 
@@ -47,7 +48,9 @@ class Preset:
         changed: the differences from the published settings.
         games: published scores by environment id, if `env` is `atari`.
         form: the value of `distribution` that the settings are for, then `published` for the published settings if
-            the preset differs from them; empty without both.
+            the preset differs from them, or `early`, see `after_early_steps`; empty without these.
+        early: `max_steps` after which a score is known earlier, and `published`, the published mean reward there, if
+            there is one.
     """
 
     agent: str
@@ -60,6 +63,7 @@ class Preset:
     changed: str = ''
     games: dict[str, float] = dataclasses.field(default_factory=dict)
     form: str = ''
+    early: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -74,7 +78,7 @@ class Preset:
     @property
     def distribution(self) -> str:
         """The value of `distribution` that the settings are for, or an empty string."""
-        return self.form.removesuffix(PUBLISHED).rstrip()
+        return ' '.join(word for word in self.form.split() if word not in (PUBLISHED, EARLY))
 
     @property
     def source_name(self) -> str:
@@ -93,6 +97,13 @@ class Preset:
         name = f'{game}NoFrameskip-v4'
         scored_on = name if name in self.games and name != env_id else ''
         return dataclasses.replace(self, env=env_id, published=self.games.get(name), scored_on=scored_on, games={})
+
+    def after_early_steps(self) -> Preset | None:
+        """Return the same settings for the steps of `early`, or None without `early`."""
+        if not self.early:
+            return None
+        changes = {'published': None, 'form': f'{self.form} {EARLY}'.lstrip(), 'early': {}, **self.early}
+        return dataclasses.replace(self, **changes)
 
 
 @dataclasses.dataclass(frozen=True)
