@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.offline.cases import ALGORITHMS as OFFLINE
 from benchmarks.offline.cases import DataSet
 from benchmarks.speed.cases import find_named
-from xagents.factory.presets import EARLY, Preset, list_presets
+from xagents.factory.presets import Preset, list_presets
 from xagents.options.declaration import to_flags
 from xagents.registry.agents import agents
 
@@ -136,7 +136,7 @@ def case_of(preset: Preset) -> LearningCase:
         name, preset.agent, preset.env, preset.max_steps, preset.options, published=preset.published,
         scored_on=preset.scored_on, changed=preset.changed, listed=name not in DEFAULT_CASES, digest=preset.digest,
         form=preset.form, dataset=DATASETS[preset.env] if preset.agent in OFFLINE else '',
-        seeds=(1,) if preset.form.endswith(EARLY) else LearningCase.seeds,
+        seeds=(1,) if preset.is_early else LearningCase.seeds,
     )  # fmt: skip
     return dataclasses.replace(case, **DEFAULT_CASES.get(name, {}))
 

@@ -179,7 +179,7 @@ def make_envs(job: dict[str, Any], n_envs: int, seed: int) -> Any:
 
 
 def make_model(job: dict[str, Any], saved: Path | None = None) -> Any:
-    """Return the model of a job without `differences`, as it was saved if there is a folder."""
+    """Return the model of a job without `differences`: a new one, or the one of a save (`newest_save`)."""
     import torch
     from stable_baselines3.common.vec_env import VecNormalize
 

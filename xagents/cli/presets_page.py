@@ -84,7 +84,7 @@ def _rows(preset: Preset) -> Iterator[tuple[tuple[str, ...], str]]:
     yield _cells(preset), preset_source(preset)
     early = preset.after_early_steps()
     if early is not None and find_score(early) is not None:
-        yield (EARLY_NAME, *_cells(early)[1:]), _peer(early)
+        yield _cells(early), _peer(early)
 
 
 def _cells(preset: Preset) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _cells(preset: Preset) -> tuple[str, ...]:
         when = '' if score is None else score.date
     ships = preset.env in {one.env for one in list_pretrained(preset.agent)}
     mark = f' {PRETRAINED_MARK}' if ships and not preset.form else ''
-    env = PUBLISHED_NAME if preset.is_published else preset.name + mark
+    env = EARLY_NAME if preset.is_early else PUBLISHED_NAME if preset.is_published else preset.name + mark
     return env, format_steps(preset.max_steps), published, seen, when
 
 

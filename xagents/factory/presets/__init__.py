@@ -76,6 +76,11 @@ class Preset:
         return self.form.endswith(PUBLISHED)
 
     @property
+    def is_early(self) -> bool:
+        """Whether these are the fewer steps of another preset, see `after_early_steps`."""
+        return self.form.endswith(EARLY)
+
+    @property
     def distribution(self) -> str:
         """The value of `distribution` that the settings are for, or an empty string."""
         return ' '.join(word for word in self.form.split() if word not in (PUBLISHED, EARLY))
