@@ -76,7 +76,7 @@ class Training:
         return (self.runs / name).absolute()
 
     def start(self, python: str = sys.executable) -> Process:
-        """Start the process. It saves and ends when this process ends, even if that is killed."""
+        """Start the process. It ends when this process ends, even if that is killed; ours saves before that."""
         job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'source')}
         job['options'] = options = dict(self.case.options)
         if 'model' in options:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.workers.measure import report
+from xagents.processes.parent_exit import exit_with_parent
 
 PACKAGES = ('stable-baselines3', 'sb3-contrib', 'torch', 'gymnasium', 'mujoco', 'numpy')
 EVALUATION_SEED = 0
@@ -295,6 +296,8 @@ def evaluate(player: Any, job: dict[str, Any], trained: Any) -> float:
 def main() -> None:
     """Run the job: agent, env, steps, seed, episodes, options and folder as JSON in the first argument."""
     job = json.loads(sys.argv[1])
+    # a worker that outlives its parent would write the same saves as the next one
+    exit_with_parent()
     folder = Path(job['folder'])
     model = make_model(job, newest_save(folder))
     saver = Saver(model, folder)

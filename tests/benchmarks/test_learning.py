@@ -178,8 +178,9 @@ def test_the_peer_gets_the_settings_under_its_own_names():
     dqn = arguments_of('dqn-lunarlander-published')
     assert dqn['exploration_fraction'] * 100_000 == BY_NAME['dqn-lunarlander-published'].options['epsilon_decay_steps']
     assert arguments_of('dqn-mountaincar')['train_freq'] == 16
-    options = {'train_frequency': 16, 'lr': 1e-3}
-    assert peer_worker.model_arguments('dqn', options, 1000, SimpleNamespace(num_envs=8))['train_freq'] == 2
+    options = {'train_frequency': 16, 'lr': 1e-3, 'buffer_max_size': 5000}
+    found = peer_worker.model_arguments('dqn', options, 1000, SimpleNamespace(num_envs=8))
+    assert (found['train_freq'], found['buffer_size']) == (2, 1000)
 
 
 class FakeModel:
