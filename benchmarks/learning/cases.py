@@ -97,12 +97,17 @@ DEFAULT_CASES: dict[str, dict[str, Any]] = {
     # there are no published settings of ACER; the published score is A2C's with as many steps
     'acer-cartpole': {'required': 475}, 'acer-acrobot': {'required': -90, 'published': -83.4}, 'acer-lunarlander': {},
 }  # fmt: skip
-# causes of medians below the published score, beyond what the seeds and Stable-Baselines3 show
+CONTACT_FORCES = 'The observations of Ant-v5 contain contact forces, which were 0 in Ant-v3.'
+# what may explain medians below the published score, beyond what the seeds and Stable-Baselines3 show; settings of the
+# published run are from its config.yml in DLR-RM/rl-trained-agents, and defaults from before Stable-Baselines3 2.3
 CAUSES: dict[str, str] = {
-    **dict.fromkeys(
-        ('trpo-ant', 'trpo-ant-published'),
-        'The observations of Ant-v5 contain contact forces, which were 0 in Ant-v3.',
+    **dict.fromkeys(('trpo-ant', 'trpo-ant-published'), CONTACT_FORCES),
+    'ppo-ant-published': f'The observations of the published run contain the remaining time. {CONTACT_FORCES}',
+    'td3-ant-early': (
+        f'The published run has no noise, batches of 100, and updates after each episode. {CONTACT_FORCES}'
     ),
+    'td3-hopper-early': 'The published run has a learning rate of 0.0003 and no noise.',
+    'ddpg-bipedalwalker': 'The published run has batches of 100 and updates after each episode.',
     'tqc-mountaincarcontinuous-published': (
         'The mean value of replayed actions rises above 100, the largest return; the preset has a smaller discount '
         'factor.'
