@@ -101,7 +101,7 @@ CONTACT_FORCES = 'The observations of Ant-v5 contain contact forces, which were 
 # what may explain medians below the published score, beyond what the seeds and Stable-Baselines3 show; settings of the
 # published run are from its config.yml in DLR-RM/rl-trained-agents, and defaults from before Stable-Baselines3 2.3
 CAUSES: dict[str, str] = {
-    **dict.fromkeys(('trpo-ant', 'trpo-ant-published'), CONTACT_FORCES),
+    **dict.fromkeys(('trpo-ant', 'trpo-ant-published', 'tqc-ant-early'), CONTACT_FORCES),
     'ppo-ant-published': f'The observations of the published run contain the remaining time. {CONTACT_FORCES}',
     'td3-ant-early': (
         f'The published run has no noise, batches of 100, and updates after each episode. {CONTACT_FORCES}'
