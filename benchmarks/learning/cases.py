@@ -31,6 +31,7 @@ class LearningCase:
         required: smallest median that the package requires of itself.
         published: mean that was published for these settings.
         scored_on: environment of the published mean, if it is another version.
+        scored_with: settings of the run with the published mean, where they differ.
         changed: differences from the published settings, for the table.
         seeds: one run for each, without `--seeds`.
         listed: whether the case is run only if `--only` names it.
@@ -48,6 +49,7 @@ class LearningCase:
     required: float | None = None
     published: float | None = None
     scored_on: str = ''
+    scored_with: str = ''
     changed: str = ''
     seeds: tuple[int, ...] = (1, 2, 3)
     listed: bool = False
@@ -98,16 +100,11 @@ DEFAULT_CASES: dict[str, dict[str, Any]] = {
     'acer-cartpole': {'required': 475}, 'acer-acrobot': {'required': -90, 'published': -83.4}, 'acer-lunarlander': {},
 }  # fmt: skip
 CONTACT_FORCES = 'The observations of Ant-v5 contain contact forces, which were 0 in Ant-v3.'
-# what may explain medians below the published score, beyond what the seeds and Stable-Baselines3 show; settings of the
-# published run are from its config.yml in DLR-RM/rl-trained-agents, and defaults from before Stable-Baselines3 2.3
+# what may explain medians below the published score, beyond what the seeds, Stable-Baselines3 and `scored_with` show
 CAUSES: dict[str, str] = {
-    **dict.fromkeys(('trpo-ant', 'trpo-ant-published', 'tqc-ant-early'), CONTACT_FORCES),
-    'ppo-ant-published': f'The observations of the published run contain the remaining time. {CONTACT_FORCES}',
-    'td3-ant-early': (
-        f'The published run has no noise, batches of 100, and updates after each episode. {CONTACT_FORCES}'
+    **dict.fromkeys(
+        ('ppo-ant-published', 'trpo-ant', 'trpo-ant-published', 'td3-ant-early', 'tqc-ant-early'), CONTACT_FORCES
     ),
-    'td3-hopper-early': 'The published run has a learning rate of 0.0003 and no noise.',
-    'ddpg-bipedalwalker': 'The published run has batches of 100 and updates after each episode.',
     'tqc-mountaincarcontinuous-published': (
         'The mean value of replayed actions rises above 100, the largest return; the preset has a smaller discount '
         'factor.'
@@ -139,8 +136,9 @@ def case_of(preset: Preset) -> LearningCase:
     name = '-'.join([preset.agent, env, *preset.form.split()])
     case = LearningCase(
         name, preset.agent, preset.env, preset.max_steps, preset.options, published=preset.published,
-        scored_on=preset.scored_on, changed=preset.changed, listed=name not in DEFAULT_CASES, digest=preset.digest,
-        form=preset.form, dataset=DATASETS[preset.env] if preset.agent in OFFLINE else '',
+        scored_on=preset.scored_on, scored_with=preset.scored_with, changed=preset.changed,
+        listed=name not in DEFAULT_CASES, digest=preset.digest, form=preset.form,
+        dataset=DATASETS[preset.env] if preset.agent in OFFLINE else '',
         seeds=(1,) if preset.is_early else LearningCase.seeds,
     )  # fmt: skip
     return dataclasses.replace(case, **DEFAULT_CASES.get(name, {}))

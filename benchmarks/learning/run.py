@@ -298,7 +298,8 @@ def gap(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any], preset:
         sentences += [ahead, 'The peer does not reach it either.' if median_of(peers) < limit else '']
     if preset:
         parts.append(f'the preset {tables.number(median_of(preset), 1)}')
-    sentences.append(CAUSES.get(case.name, '' if peers else 'Not explained yet.'))
+    known = [f'The published run has {case.scored_with}.' if case.scored_with else '', CAUSES.get(case.name, '')]
+    sentences += known if any(known) or peers else ['Not explained yet.']
     about = ' '.join(filter(None, [f'{"; ".join(parts)}.', *sentences]))
     return [f'* {case.agent.upper()}, {environment_cell(case)}: {about}']
 

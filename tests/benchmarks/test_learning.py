@@ -266,8 +266,13 @@ def test_scores_far_below_the_published_ones_are_listed_beside_the_peer_and_the_
     assert line.endswith('here 1.0, not better. The peer does not reach it either.')
     (line,) = learning.gap(case, runs_with(2.0), runs_with(153.0), {})
     assert line.endswith('here 153.0, better. One seed each shows no difference.')
-    caused = BY_NAME['trpo-ant-published']
-    assert learning.gap(caused, runs_with(0), {}, {})[0].endswith(f'. {CAUSES["trpo-ant-published"]}')
+    for name, causes in (
+        ('trpo-ant-published', CAUSES['trpo-ant-published']),
+        ('td3-hopper-early', 'The published run has a learning rate of 0.0003 and no noise.'),
+        ('ppo-ant-published', 'has the remaining time in the observations. ' + CAUSES['ppo-ant-published']),
+    ):
+        (line,) = learning.gap(BY_NAME[name], runs_with(0), {}, {})
+        assert line.endswith(causes) and 'Not explained' not in line
     assert learning.preset_of(case).name == 'a2c-lunarlander' and learning.preset_of(BY_NAME['a2c-ant']) is None
 
 

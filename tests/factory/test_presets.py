@@ -12,7 +12,7 @@ from tests.commands import execute
 from xagents.base.minibatches import Minibatches
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
-from xagents.cli.presets_page import presets_page
+from xagents.cli.presets_page import preset_source, presets_page
 from xagents.cli.resolve import ResolvedOptions, resolve
 from xagents.cli.train import preset_hint
 from xagents.factory import defaults, presets
@@ -312,6 +312,17 @@ def test_a_score_after_fewer_steps_is_a_line_of_its_own(scores):
     assert above.split() == ['1M', '9535.5', 'not', 'run'] and shown.split() == cells
     (hint,) = preset_hint('sac', ResolvedOptions({'env': 'HalfCheetah-v5'}, {}, []))
     assert hint == 'Default settings; --tuned reached 480.26 on HalfCheetah-v5 in 300000 steps'
+
+
+def test_the_source_names_what_the_run_with_the_published_score_had(scores):
+    """Compared by hand with config.yml of rl-trained-agents."""
+    hopper, walker = find_preset('td3', 'Hopper-v5'), find_preset('td3', 'BipedalWalker-v3')
+    after_each = 'published with batches of 100 and updates after each episode'
+    assert preset_source(hopper) == (
+        'rl-baselines3-zoo, published for Hopper-v3 with a learning rate of 0.0003 and no noise'
+    )
+    assert preset_source(walker) == f'rl-baselines3-zoo, {after_each}'
+    assert preset_source(find_preset('ppo', 'CartPole-v1')) == 'rl-baselines3-zoo'
 
 
 def row(page: str, start: str) -> str:

@@ -61,9 +61,11 @@ def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
 
 
 def preset_source(preset: Preset) -> str:
-    """Return the source of the settings, the changes, the environment of the published score, and the peer's score."""
-    scored_on = f'published for {preset.scored_on}' if preset.scored_on else ''
-    return ', '.join(filter(None, [preset.source_name, preset.changed, scored_on, _peer(preset)]))
+    """Return the source of the settings, the changes, what differs for the published score, and the peer's score."""
+    scored_on = f' for {preset.scored_on}' if preset.scored_on else ''
+    scored_with = f' with {preset.scored_with}' if preset.scored_with else ''
+    scored = f'published{scored_on}{scored_with}' if scored_on or scored_with else ''
+    return ', '.join(filter(None, [preset.source_name, preset.changed, scored, _peer(preset)]))
 
 
 def format_steps(steps: int) -> str:

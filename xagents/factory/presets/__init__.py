@@ -45,6 +45,7 @@ class Preset:
         source: the source of the settings; its first word is a name.
         published: the published mean reward of the settings, if there is one.
         scored_on: the id of the environment of the published score, if it is another version of `env`.
+        scored_with: the settings of the run with the published score, where they differ from the published settings.
         changed: the differences from the published settings.
         games: published scores by environment id, if `env` is `atari`.
         form: the value of `distribution` that the settings are for, then `published` for the published settings if
@@ -60,6 +61,7 @@ class Preset:
     source: str
     published: float | None = None
     scored_on: str = ''
+    scored_with: str = ''
     changed: str = ''
     games: dict[str, float] = dataclasses.field(default_factory=dict)
     form: str = ''
