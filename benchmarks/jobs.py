@@ -233,9 +233,11 @@ def make_parser(module: str, about: str | None, page: Path = PAGE, results: str 
         '--quick', action='store_true', help='measure little, once, to see whether it works; keep nothing'
     )
     parser.add_argument('--docs', action='store_true', help='measure nothing, only write the page from kept results')
-    parser.add_argument('--results', type=Path, default=CACHE / results, help='file of kept results')
-    parser.add_argument('--page', type=Path, default=page, help='Markdown file with the markers')
-    parser.set_defaults(section=Path(results).stem)
+    section = Path(results).stem
+    parser.add_argument('--results', type=results_file, default=CACHE / results, help='file of kept results')
+    page_type = functools.partial(page_with, section)
+    parser.add_argument('--page', type=page_type, default=page, help='Markdown file with the markers')
+    parser.set_defaults(section=section)
     return parser
 
 
@@ -257,6 +259,25 @@ def existing_file(text: str) -> Path:
     if not Path(text).is_file():
         raise argparse.ArgumentTypeError(f'got {text}, expected an existing file')
     return Path(text)
+
+
+def results_file(text: str) -> Path:
+    """Return the path of a file of kept results, which may not exist yet, for argparse."""
+    path = Path(text)
+    try:
+        (read_rows if path.suffix == '.jsonl' else read)(path)
+    except (OSError, ValueError):
+        raise argparse.ArgumentTypeError(f'got {text}, expected a JSON file of kept results or a new file') from None
+    return path
+
+
+def page_with(section: str, text: str) -> Path:
+    """Return the path of a page with a section, for argparse; an empty name is not looked for."""
+    page = existing_file(text)
+    if section and section not in tables.sections(page.read_text(encoding='utf-8', errors='replace')):
+        marker = f'<!-- benchmark {section} -->'
+        raise argparse.ArgumentTypeError(f'got {text}, expected a page with {marker} and its end')
+    return page
 
 
 def add_peer(parser: argparse.ArgumentParser, library: str) -> None:

@@ -79,8 +79,8 @@ Scores are mean and standard deviation of {} greedy episodes with the last weigh
 environment, the mean is that of all agents, and the mean of each agent follows. Games are played against random legal
 moves. If several seeds were trained before the picture was made, it shows the best run, and its score is from other
 episodes than the ones that selected it. [The benchmarks](benchmarks.md) list the results of all seeds. All pictures
-begin with an episode of the same seed. An agent that was changed after a policy was trained can train another policy
-with the same command."""
+begin with an episode of the same seed. The agents of some policies were changed after their training: the same command
+and seed then have another score, in the benchmarks and in your runs."""
 
 
 def film(player: ActingAgent) -> tuple[list[np.ndarray], float]:

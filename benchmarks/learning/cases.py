@@ -103,7 +103,8 @@ CONTACT_FORCES = 'The observations of Ant-v5 contain contact forces, which were 
 # what may explain medians below the published score, beyond what the seeds, Stable-Baselines3 and `scored_with` show
 CAUSES: dict[str, str] = {
     **dict.fromkeys(
-        ('ppo-ant-published', 'trpo-ant', 'trpo-ant-published', 'td3-ant-early', 'tqc-ant-early'), CONTACT_FORCES
+        ('a2c-ant-published', 'ppo-ant-published', 'trpo-ant', 'trpo-ant-published', 'td3-ant-early', 'tqc-ant-early'),
+        CONTACT_FORCES,
     ),
     'tqc-mountaincarcontinuous-published': (
         'The mean value of replayed actions rises above 100, the largest return; the preset has a smaller discount '

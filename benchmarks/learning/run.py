@@ -4,6 +4,7 @@ import argparse
 import functools
 import hashlib
 import json
+import math
 import re
 import shutil
 import statistics
@@ -32,20 +33,23 @@ EPISODES = 100
 HEADING = [
     *('', 'environment', 'steps', 'each seed', 'median', 'sampled', 'peer here', 'required', 'published', 'reached'),
     'minutes a seed',
+    'last run',
 ]
 PEER = 'Stable-Baselines3'
 # before the seeds of the peer, after the command of a row
 PEER_SEEDS = '; peer: --seed '
 # a score with greedy actions, and with sampled actions
 PEER_SCORES = re.compile(r'(-?\d[\d ]*\.\d+)(?: \((-?\d[\d ]*\.\d+)\))?')
+# at the start of a line that names a machine
+DATE = re.compile(r'- (\d{4}-\d\d-\d\d), ')
 # in the place of a number that one seed of a row lacks
 MISSING = '–'
 GAPS = (
     'Medians below the published score by more than a tenth of its distance from random actions. p is the probability '
-    'of as many pairs in which the peer is better, or more, if the seeds of both libraries have the same distribution '
-    '(one-sided Mann-Whitney test). Three seeds of ours and one of the peer give at least 0.25.'
+    'that the peer is better in at least as many pairs, if the seeds of both libraries have the same distribution '
+    '(one-sided Mann-Whitney test). Some rows got more seeds after their first results were known, so p is a guide.'
 )
-# the peer counts as better below this probability
+# the peer counts as better up to this probability
 SIGNIFICANT = 0.05
 
 
@@ -151,7 +155,7 @@ def read_section(section: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]
         train, _, rest = command[command.index('xagents train ') :].partition(' --seed ')
         seeds, peer_seeds = (re.findall(r'\d+', part) for part in rest.partition(PEER_SEEDS)[::2])
         runs = {
-            seed: {'mean': mean, 'seconds': seconds}
+            seed: {'mean': mean, 'seconds': seconds, 'date': named['last run']}
             for seed, mean in zip(seeds, parse_numbers(named['each seed']), strict=True)
         }
         cells_of_seeds = named['sampled'].split(', ') if named['sampled'] else [MISSING] * len(runs)
@@ -204,7 +208,7 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
 
 def made_here(runs: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the results that are kept on this machine: the others are only known from the page."""
-    return [run for run in runs.values() if 'date' in run]
+    return [run for run in runs.values() if 'cpu' in run]
 
 
 def means_of(runs: dict[str, Any]) -> list[float]:
@@ -252,10 +256,12 @@ def render(results: dict[str, Any], before: str = '') -> str:
         about += made_here(runs) + made_here(peers)
     if not commands:
         return jobs.EMPTY
-    made = 'Made by `python -m benchmarks.learning.run`, which trains what these commands train:'
+    made = 'Made by `python -m benchmarks.learning.run --only CASE`, which trains what these commands train:'
     machines = [f'- {run["date"]}, {run["cpu"]}, {cores_and_runs(run)}' for run in about]
     versions = [f'- {tables.versions(run["versions"])}' for run in about]
-    kept_lines = [line for line in before.splitlines() if line.startswith('- ') and not is_command(line)]
+    lines = [line for line in before.splitlines() if line.startswith('- ') and not is_command(line)]
+    oldest = min(cells[-1] for cells in rows)
+    kept_lines = [line for line in lines if not (date := DATE.match(line)) or date[1] >= oldest]
     machines_and_versions = dict.fromkeys([*machines, *versions, *kept_lines])
     return tables.markdown(
         HEADING, rows, *gaps and [GAPS, '', *gaps, ''], made, '', *commands, '', *machines_and_versions
@@ -295,7 +301,7 @@ def gap(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any], preset:
     if peers:
         compared, ahead = compare_with_peer(means_of(runs), means_of(peers))
         parts.append(f'{PEER} here {tables.number(median_of(peers), 1)}, {compared}')
-        sentences += [ahead, 'The peer does not reach it either.' if median_of(peers) < limit else '']
+        sentences += [ahead, 'The peer is below by more than a tenth, too.' if median_of(peers) < limit else '']
     if preset:
         parts.append(f'the preset {tables.number(median_of(preset), 1)}')
     known = [f'The published run has {case.scored_with}.' if case.scored_with else '', CAUSES.get(case.name, '')]
@@ -309,13 +315,16 @@ def compare_with_peer(ours: list[float], theirs: list[float]) -> tuple[str, str]
     from scipy.stats import mannwhitneyu
 
     better, pairs = sum(one > our for one in theirs for our in ours), len(theirs) * len(ours)
-    if pairs == 1:
-        return ('better' if better else 'not better'), ('One seed each shows no difference.' if better else '')
-    p = float(mannwhitneyu(theirs, ours, alternative='greater').pvalue)
+    method = 'exact' if len({*theirs, *ours}) == len(theirs) + len(ours) else 'asymptotic'  # with ties
+    p = float(mannwhitneyu(theirs, ours, alternative='greater', method=method).pvalue)
     compared = f'better in {better} of {pairs} pairs of seeds (p = {p:.2g})'
     if 2 * better <= pairs:
         return compared, ''
-    return compared, 'The peer learns more.' if p < SIGNIFICANT else 'Chance may explain the difference.'
+    if p <= SIGNIFICANT:
+        return compared, 'The peer learns more.'
+    smallest = 1 / math.comb(len(theirs) + len(ours), len(ours))
+    too_few = 'There are too few seeds to show a difference.'
+    return compared, 'Chance may explain the difference.' if smallest <= SIGNIFICANT else too_few
 
 
 def target_cells(case: LearningCase, median: float) -> dict[str, str]:
@@ -357,6 +366,7 @@ def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list
     median = median_of(runs)
     # the page keeps one number for all seeds, so a mean with it would change each time the page is written
     timed = made_here(runs) or ours
+    dates = [run['date'] for run in [*ours, *theirs] if 'date' in run]
     return [
         case.agent.upper(),
         environment_cell(case),
@@ -367,6 +377,7 @@ def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list
         ', '.join(map(peer_cell, theirs)),
         *target_cells(case, median).values(),
         tables.number(statistics.median(run['seconds'] for run in timed) / 60, 1),
+        max(dates, default=''),
     ]
 
 
@@ -420,12 +431,14 @@ def shorten(case: LearningCase) -> LearningCase:
     return replace(case, steps=1_024, options=options)
 
 
-def write_page(options: argparse.Namespace) -> None:
-    """Write the table of all kept results into the page, and the scores of the presets."""
+def write_page(options: argparse.Namespace) -> str:
+    """Write the table of all kept results into the page, and the scores of the presets; return the table."""
     results = read(options.results)
     before = tables.sections(options.page.read_text()).get('learning', '')
-    tables.write_section(options.page, 'learning', render(results, before))
+    text = render(results, before)
+    tables.write_section(options.page, 'learning', text)
     write_scores(options.scores, merge(results, before))
+    return text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -447,8 +460,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print('\n'.join(case.command(seed) for case in cases for seed in options.seeds or case.seeds[:1]))
         return 0
     if options.docs:
-        write_page(options)
-        print(render(read(options.results)))
+        print(write_page(options))
         return 0
     with tempfile.TemporaryDirectory(prefix='learning-', ignore_cleanup_errors=True) as temporary:
         trainings = [
@@ -463,15 +475,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def train(trainings: list[Training], options: argparse.Namespace) -> int:
     """Train what has no kept result; return 1 if a run fails."""
-    for training in trainings if options.again and not options.quick else ():
-        keep(options.results, training.case, training.seed, None, options.peer)
-        shutil.rmtree(training.folder, ignore_errors=True)
-    kept = {} if options.quick else read(options.results)
     try:
         python = str(find_peer('sb3', options)) if options.peer else str(options.python or sys.executable)
     except Failed as error:
         print(error, file=sys.stderr)
         return 1
+    for training in trainings if options.again and not options.quick else ():
+        keep(options.results, training.case, training.seed, None, options.peer)
+        shutil.rmtree(training.folder, ignore_errors=True)
+    kept = {} if options.quick else read(options.results)
     waiting = [one.job(python) for one in trainings if str(one.seed) not in runs_of(one.case, kept, options.peer)]
 
     data_sets = [one.about.case.dataset for one in waiting]

@@ -1,6 +1,8 @@
 """The learning benchmark's cases and the scores of kept results."""
 
+import itertools
 import json
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +11,7 @@ import yaml
 
 from benchmarks.learning import run as learning
 from benchmarks.learning.cases import CASES, CAUSES, DEFAULT_CASES, LearningCase
+from benchmarks.processes import Failed
 from benchmarks.tables import sections
 from benchmarks.venvs import PAGE
 from benchmarks.workers import peer_worker
@@ -118,7 +121,7 @@ def test_results_of_other_machines_stay_in_the_table(tmp_path):
     added = learning.render(slower, merged)
     assert learning.render(slower, added) == added and '| -150.0, -150.0 |' in added
     (line,) = (line for line in added.splitlines() if line.startswith(f'| BC | {other.key}'))
-    assert line.endswith(' 8.0 |'), 'the minutes are those of the last machine'
+    assert line.endswith(' 8.0 | 2026-01-02 |'), 'the minutes are those of the last machine'
 
     results = learning.merge(json.loads(second.read_text()), page)
     learning.write_scores(tmp_path / 'scores.yaml', results)
@@ -258,14 +261,18 @@ def test_scores_far_below_the_published_ones_are_listed_beside_the_peer_and_the_
     # of the ten orders of two and three seeds, four have as many pairs
     assert line == (
         f'{start}; Stable-Baselines3 here 20.8, better in 4 of 6 pairs of seeds (p = 0.4); the preset 619.5. '
-        'Chance may explain the difference. The peer does not reach it either.'
+        'There are too few seeds to show a difference. The peer is below by more than a tenth, too.'
     )
     (line,) = learning.gap(case, runs_with(1, 2, 3, 4), runs_with(151, 152, 153), {})
     assert line.endswith('here 152.0, better in 12 of 12 pairs of seeds (p = 0.029). The peer learns more.')
+    (line,) = learning.gap(case, runs_with(1, 2, 3), runs_with(151, 152, 153), {})
+    assert line.endswith('better in 9 of 9 pairs of seeds (p = 0.05). The peer learns more.')
+    (line,) = learning.gap(case, runs_with(1, 2, 3), runs_with(151, 152, 0), {})
+    assert line.endswith('better in 6 of 9 pairs of seeds (p = 0.35). Chance may explain the difference.')
     (line,) = learning.gap(case, runs_with(2.0), runs_with(1.0), {})
-    assert line.endswith('here 1.0, not better. The peer does not reach it either.')
+    assert line.endswith('0 of 1 pairs of seeds (p = 1). The peer is below by more than a tenth, too.')
     (line,) = learning.gap(case, runs_with(2.0), runs_with(153.0), {})
-    assert line.endswith('here 153.0, better. One seed each shows no difference.')
+    assert line.endswith('1 of 1 pairs of seeds (p = 0.5). There are too few seeds to show a difference.')
     for name, causes in (
         ('trpo-ant-published', CAUSES['trpo-ant-published']),
         ('td3-hopper-early', 'The published run has a learning rate of 0.0003 and no noise.'),
@@ -274,6 +281,57 @@ def test_scores_far_below_the_published_ones_are_listed_beside_the_peer_and_the_
         (line,) = learning.gap(BY_NAME[name], runs_with(0), {}, {})
         assert line.endswith(causes) and 'Not explained' not in line
     assert learning.preset_of(case).name == 'a2c-lunarlander' and learning.preset_of(BY_NAME['a2c-ant']) is None
+
+
+def test_p_values_are_exact():
+    ours, theirs = list(range(2, 11)), [0.0, 1.0, *range(11, 19)]
+    # the ranks of the peer's seeds give the pairs in which they are better
+    placements = itertools.combinations(range(len(ours) + len(theirs)), len(theirs))
+    better = [sum(ranks) - math.comb(len(theirs), 2) for ranks in placements]
+    exact = np.mean([pairs >= 8 * len(ours) for pairs in better])
+    assert learning.compare_with_peer(ours, theirs)[0] == f'better in 72 of 90 pairs of seeds (p = {exact:.2g})'
+
+
+def test_training_keeps_results_and_skips_what_is_kept(tmp_path, monkeypatch, capsys):
+    page, results, trained = tmp_path / 'page.md', tmp_path / 'learning.json', []
+    page.write_text('<!-- benchmark learning -->\n<!-- end of benchmark learning -->\n')
+
+    def run(training, python):
+        trained.append((training.case.name, training.seed, training.peer, training.folder.exists()))
+        if training.seed == 7:
+            raise Failed('no memory')
+        training.folder.mkdir(parents=True, exist_ok=True)
+        return {'mean': 499.96 if training.peer else 500.0, 'seconds': 60.0, 'versions': {}}
+
+    def main(line):
+        trained.clear()
+        files = {'results': results, 'page': page, 'scores': tmp_path / 'scores.yaml', 'runs': tmp_path / 'runs'}
+        words = [word for name, path in files.items() for word in (f'--{name}', str(path))]
+        return learning.main([*f'--only dqn-cartpole --jobs 1 {line}'.split(), *words])
+
+    monkeypatch.setattr(learning.Training, 'run', run)
+    monkeypatch.setattr(learning, 'find_peer', lambda library, options: tmp_path)
+    assert main('--seeds 1 2') == 0 and trained == [('dqn-cartpole', seed, False, False) for seed in (1, 2)]
+    assert main('--seeds 1 2 3') == 0 and trained == [('dqn-cartpole', 3, False, False)]
+    assert main('--seeds 3 --peer') == 0 and trained == [('dqn-cartpole', 3, True, False)]
+    cells = '| 500.0, 500.0, 500.0 | 500.0 |  | 500.0 | 475 | 500 | required yes, published yes | 1.0 |'
+    assert cells in page.read_text() and cells in capsys.readouterr().out
+    assert yaml.safe_load((tmp_path / 'scores.yaml').read_text())['dqn']['CartPole-v1']['means'] == [500.0] * 3
+    assert main('--seeds 3 --again') == 0 and trained == [('dqn-cartpole', 3, False, False)], 'in a new run directory'
+    assert main('--seeds 4 --quick') == 0 and len(trained) == 1
+    assert main('--seeds 7') == 1 and len(trained) == 1 and 'no memory' in capsys.readouterr().err
+    kept = results.read_text()
+    assert main('--docs') == 0 and trained == [] and cells in capsys.readouterr().out
+
+    def fail(library, options):
+        raise Failed('not installed')
+
+    monkeypatch.setattr(learning, 'find_peer', fail)
+    assert main('--seeds 3 --peer --again') == 1 and results.read_text() == kept
+    for line in ('--seeds 1.5', '--jobs 0', '--only cartpole', f'--page {tmp_path / "none.md"}', '--results .'):
+        with pytest.raises(SystemExit, match='2'):
+            learning.main(['--only', 'dqn-cartpole', '--docs', *line.split()])
+        assert line.split()[1] in capsys.readouterr().err
 
 
 def test_changes_name_cases():
