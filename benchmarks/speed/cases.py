@@ -314,6 +314,8 @@ def find_named(names: list[str], cases: Sequence[Named], by_beginning: Sequence[
         matches = matches or [case for case in by_beginning if case.name.startswith(name)]
         if not matches:
             known = [case.name for case in cases]
-            raise ValueError(f'--only: got {name}, expected a case that --help lists{did_you_mean(name, known)}')
+            longer = [one for one in known if one.startswith(name)]
+            hint = f', for example {longer[0]}' if longer else did_you_mean(name, known)
+            raise ValueError(f'--only: got {name}, expected a case that --help lists{hint}')
         found += [case for case in matches if case not in found]
     return found

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from benchmarks.learning import run as learning
-from benchmarks.learning.cases import CASES, CAUSES, DEFAULT_CASES, LearningCase
+from benchmarks.learning.cases import CASES, CAUSES, DEFAULT_CASES, LearningCase, find_cases
 from benchmarks.processes import Failed
 from benchmarks.tables import sections
 from benchmarks.venvs import PAGE
@@ -332,6 +332,14 @@ def test_training_keeps_results_and_skips_what_is_kept(tmp_path, monkeypatch, ca
         with pytest.raises(SystemExit, match='2'):
             learning.main(['--only', 'dqn-cartpole', '--docs', *line.split()])
         assert line.split()[1] in capsys.readouterr().err
+
+
+def test_a_wrong_case_gets_the_nearest_name():
+    hints = {'bc': ', for example bc-cartpole', 'ppo-cratpole': 'did you mean ppo-cartpole', 'x': 'lists$'}
+    for name, hint in hints.items():
+        with pytest.raises(ValueError, match=f'--only: got {name}, expected .*{hint}'):
+            find_cases([name])
+    assert [case.name for case in find_cases(['ddpg', 'ddpg-pendulum'])] == ['ddpg-pendulum']
 
 
 def test_changes_name_cases():

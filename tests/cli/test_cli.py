@@ -176,6 +176,8 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
         ('play ppo --env X', f"--weights: {NO_WEIGHTS}, or --pretrained an environment's id"),
         ('play ppo --weights a --target-reward 5',
          '--target-reward: is no option of xagents play ppo, but of xagents train'),
+        ('presets --episodes 3',
+         '--episodes: is no option of xagents presets, but of xagents evaluate, xagents record and xagents doctor'),
         ('play ppo --weights a --plateau-reduce-factor 3',
          '--plateau-reduce-factor: got 3, expected a number above 0 and below 1'),
         ('plot a b --labels c', '--labels: got 1, expected 2, one for each history'),

@@ -20,7 +20,7 @@ from xagents.cli.commands import Command, commands, find_command
 from xagents.cli.usage import HELP_ALL, command_page, usage_page
 from xagents.config.configuration import agents_with_option
 from xagents.options.declaration import Option, declared_options
-from xagents.options.errors import InputError, OptionError, format_value
+from xagents.options.errors import InputError, OptionError, but_of, format_value
 from xagents.options.foreign_names import command_hint, foreign_hint, option_hint
 from xagents.processes.parent_exit import exit_with_parent
 from xagents.registry.agents import agent_names, agents, find_agent
@@ -235,7 +235,8 @@ def _flag_hint(flag: str, command: Command, agent_id: str | None) -> str:
     return (
         command_hint(command.name, flag)
         or foreign_hint(flag, admitted)
-        or (f', but of {" and ".join(owners)}' if owners else option_hint(flag, admitted))
+        or but_of(owners)
+        or option_hint(flag, admitted)
     )
 
 

@@ -33,7 +33,8 @@ LEGEND = (
     f'When: the date of these runs. {PEER} here: its median with the same settings and versions of environments. '
     'xagents train <agent> --env <environment> --tuned uses the settings; its other flags override them. '
     'As published: the published settings of the environment above, from which its preset differs; --tuned --published '
-    'uses them. Early: the preset above after fewer steps, and the published mean reward there. '
+    'uses them. Quantile: needs --distribution quantile. '
+    'Early: the preset above after fewer steps, and the published mean reward there. '
     f'{PRETRAINED_MARK} xagents play <agent> --pretrained <environment> plays a trained policy.'
 )
 

@@ -17,7 +17,7 @@ import yaml
 from xagents.config.yaml_values import check_tag, dump, parse_node, read_nodes
 from xagents.options.declaration import Option, declared_options, resolve_aliases
 from xagents.options.environment import EnvironmentOptions
-from xagents.options.errors import OptionError, format_value
+from xagents.options.errors import OptionError, but_of, format_value
 from xagents.options.foreign_names import option_hint
 from xagents.options.runs import PRESET_OPTIONS
 from xagents.registry.agents import TEAM_ENTRY, agents, find_agent
@@ -182,8 +182,7 @@ def _split_options(agent_id: str, nodes: Mapping[str, yaml.Node]) -> tuple[dict[
         if name in (AGENT, ABOUT):
             continue
         if name not in known:
-            owners = agents_with_option(name)
-            hint = f', but of {" and ".join(owners)}' if owners else option_hint(name, known).replace('_', '-')
+            hint = but_of(agents_with_option(name)) or option_hint(name, known).replace('_', '-')
             raise OptionError(name, f'is no option of xagents train {agent_id}{hint}')
         if name in COMMAND_LINE_ONLY:
             raise OptionError(name, 'is no setting of a run, expected only on the command line')

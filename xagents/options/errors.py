@@ -56,6 +56,12 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f' (did you mean {found}?)' if found is not None else ''
 
 
+def but_of(owners: Iterable[str]) -> str:
+    """Return the end of a message that names what has an option, or an empty string without owners."""
+    *first, last = [*owners] or ['']
+    return f', but of {", ".join(first)}{" and " if first else ""}{last}' if last else ''
+
+
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the most similar of `names`, or None if the similarity of all is below `cutoff`, from 0 to 1."""
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), None)
