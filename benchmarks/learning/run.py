@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks import jobs, tables
 from benchmarks.jobs import Job, find_peer, read
-from benchmarks.learning.cases import CASES, CAUSES, LearningCase, find_cases
+from benchmarks.learning.cases import CASES, CAUSES, LearningCase, find_cases, known_differences
 from benchmarks.offline.cases import DataSet
 from benchmarks.offline.run import describe, make
 from benchmarks.processes import THREADS, Failed, Process, last_line, module
@@ -270,10 +270,12 @@ def render(results: dict[str, Any], before: str = '') -> str:
 
 def preset_of(case: LearningCase) -> LearningCase | None:
     """Return the case with the settings of this package, for one with the published settings."""
-    if not case.form.endswith(PUBLISHED):
+    words = case.form.split()
+    if PUBLISHED not in words:
         return None
-    key = case.key.removesuffix(PUBLISHED).rstrip()
-    return next(one for one in CASES if (one.agent, one.key, bool(one.digest)) == (case.agent, key, True))
+    form = ' '.join(word for word in words if word != PUBLISHED)
+    wanted = (case.agent, case.env, form)
+    return next(one for one in CASES if one.digest and (one.agent, one.env, one.form) == wanted)
 
 
 def cores_and_runs(run: dict[str, Any]) -> str:
@@ -304,7 +306,7 @@ def gap(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any], preset:
         sentences += [ahead, 'The peer is below by more than a tenth, too.' if median_of(peers) < limit else '']
     if preset:
         parts.append(f'the preset {tables.number(median_of(preset), 1)}')
-    known = [f'The published run has {case.scored_with}.' if case.scored_with else '', CAUSES.get(case.name, '')]
+    known = [known_differences(case), CAUSES.get(case.name, '')]
     sentences += known if any(known) or peers else ['Not explained yet.']
     about = ' '.join(filter(None, [f'{"; ".join(parts)}.', *sentences]))
     return [f'* {case.agent.upper()}, {environment_cell(case)}: {about}']

@@ -55,7 +55,8 @@ NAMES = {
 }
 # further options that have a counterpart, with the values that have one; None admits all
 GENERAL: dict[str, tuple[Any, ...] | None] = {
-    **dict.fromkeys(('n_envs', 'normalize_obs', 'normalize_reward', 'lr', 'opt_epsilon', 'net', 'activation')),
+    **dict.fromkeys(('n_envs', 'env_kwargs', 'normalize_obs', 'normalize_reward')),
+    **dict.fromkeys(('lr', 'opt_epsilon', 'net', 'activation')),
     **{'lr_schedule': ('linear',), 'optimizer': ('adam',)},
 }
 POLICY = {'initializer': ('orthogonal', 'fan_in_uniform'), 'log_std_init': None}
@@ -172,7 +173,7 @@ def make_envs(job: dict[str, Any], n_envs: int, seed: int) -> Any:
     from stable_baselines3.common.vec_env import VecNormalize
 
     options = job['options']
-    envs: Any = make_vec_env(job['env'], n_envs=n_envs, seed=seed)
+    envs: Any = make_vec_env(job['env'], n_envs=n_envs, seed=seed, env_kwargs=options.get('env_kwargs'))
     if options.get('normalize_obs') or options.get('normalize_reward'):
         which = {f'norm_{name}': bool(options.get(f'normalize_{name}')) for name in ('obs', 'reward')}
         envs = VecNormalize(envs, gamma=options['gamma'], **which)

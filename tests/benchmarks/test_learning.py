@@ -273,14 +273,18 @@ def test_scores_far_below_the_published_ones_are_listed_beside_the_peer_and_the_
     assert line.endswith('0 of 1 pairs of seeds (p = 1). The peer is below by more than a tenth, too.')
     (line,) = learning.gap(case, runs_with(2.0), runs_with(153.0), {})
     assert line.endswith('1 of 1 pairs of seeds (p = 0.5). There are too few seeds to show a difference.')
+    forces = 'The observations contain contact forces, and the rewards a cost of them, which were 0 in Ant-v3.'
     for name, causes in (
-        ('trpo-ant-published', CAUSES['trpo-ant-published']),
+        ('trpo-ant-published', forces), ('ppo-ant-published', f'has the remaining time in the observations. {forces}'),
+        ('sac-humanoid-early', forces.replace('Ant', 'Humanoid')),
+        ('td3-ant-early', 'The rewards contain a cost of contact forces, which were 0 in Ant-v3.'),
         ('td3-hopper-early', 'The published run has a learning rate of 0.0003 and no noise.'),
-        ('ppo-ant-published', 'has the remaining time in the observations. ' + CAUSES['ppo-ant-published']),
-    ):
-        (line,) = learning.gap(BY_NAME[name], runs_with(0), {}, {})
+        ('tqc-mountaincarcontinuous-published', CAUSES['tqc-mountaincarcontinuous-published']),
+    ):  # fmt: skip
+        (line,) = learning.gap(BY_NAME[name], runs_with(-100), {}, {})
         assert line.endswith(causes) and 'Not explained' not in line
     assert learning.preset_of(case).name == 'a2c-lunarlander' and learning.preset_of(BY_NAME['a2c-ant']) is None
+    assert learning.preset_of(BY_NAME['td3-ant-published-early']).name == 'td3-ant-early'
 
 
 def test_p_values_are_exact():
