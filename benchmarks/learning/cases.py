@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.offline.cases import ALGORITHMS as OFFLINE
 from benchmarks.offline.cases import DataSet
 from benchmarks.speed.cases import find_named
-from xagents.factory.presets import Preset, list_presets
+from xagents.factory.presets import Preset, find_preset, list_presets
 from xagents.options.declaration import to_flags
 from xagents.registry.agents import agents
 
@@ -191,9 +191,21 @@ def minatar_cases() -> Iterator[LearningCase]:
             yield LearningCase(name, agent, env, steps, whole, seeds=(1,), listed=True)
 
 
-# cases that are no presets, because their networks are files of the benchmark
+def case_without_forces() -> LearningCase:
+    """Return the case that shows what contact forces in the observations change: the rest is as published."""
+    published = find_preset('trpo', 'Ant-v5', {'published': True})
+    forces = {'env_kwargs': {'include_cfrc_ext_in_observation': False}}
+    return LearningCase(
+        'trpo-ant-without-forces', 'trpo', published.env, published.max_steps, {**forces, **published.options},
+        published=published.published, scored_on=published.scored_on,
+        changed='published settings, no contact forces in the observations', listed=True,
+    )  # fmt: skip
+
+
+# cases that are no presets: most of their networks are files of the benchmark
 FURTHER = (
     *minatar_cases(),
+    case_without_forces(),
     LearningCase('ppo-carracing', 'ppo', 'CarRacing-v3', 4_000_000, CAR_RACING, seeds=(1,), listed=True),
 )
 
