@@ -97,7 +97,7 @@ def test_any_value_is_admitted_or_refused_by_name_on_one_line(data):
 @given(st.data())
 def test_any_text_is_parsed_or_refused_by_name_as_it_was_typed(data):
     o = data.draw(st.sampled_from(OPTIONS))
-    odd = ['1e400', '-inf', 'nan', '9' * 5000, '0x10', '²', '٣', '1_0', '']
+    odd = ['=', '=1', '1e400', '-inf', 'nan', '9' * 5000, '0x10', '²', '٣', '1_0', '']
     text = data.draw(st.one_of(texts, st.sampled_from(odd)))
     several = o.is_list or o.type is dict
     try:

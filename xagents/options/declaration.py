@@ -135,7 +135,8 @@ class Option:
         if not equals:
             raise self._value_error(text, typed=True)
         if not key.isidentifier():
-            raise OptionError(self.name, f'got the name {format_value(key)}, expected {NAME_CHARACTERS}')
+            problem = f'got {format_value(text)}, expected a name of {NAME_CHARACTERS} before ='
+            raise OptionError(self.name, problem)
         return key, value_of_text(value)
 
     def _parse_one(self, text: str) -> Any:
