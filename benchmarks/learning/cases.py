@@ -99,6 +99,8 @@ DEFAULT_CASES: dict[str, dict[str, Any]] = {
     # there are no published settings of ACER; the published score is A2C's with as many steps
     'acer-cartpole': {'required': 475}, 'acer-acrobot': {'required': -90, 'published': -83.4}, 'acer-lunarlander': {},
 }  # fmt: skip
+# arguments of Ant-v5 and Humanoid-v5 that leave contact forces out of the observations
+WITHOUT_FORCES = {'include_cfrc_ext_in_observation': False}
 # what may explain medians below the published score, beyond `known_differences` and the scores of Stable-Baselines3
 CAUSES: dict[str, str] = {
     'tqc-mountaincarcontinuous-published': (
@@ -146,9 +148,12 @@ def known_differences(case: LearningCase) -> str:
     old = case.env.replace('-v5', '-v3')
     if case.env in ('Ant-v5', 'Humanoid-v5') and case.scored_on == old:
         # openai/gym issue 1541
-        seen = (case.options.get('env_kwargs') or {}).get('include_cfrc_ext_in_observation', True)
-        observed = 'The observations contain contact forces, and the rewards' if seen else 'The rewards contain'
-        found.append(f'{observed} a cost of {"them" if seen else "contact forces"}, which were 0 in {old}.')
+        if case.options.get('env_kwargs') == WITHOUT_FORCES:
+            found.append(f'The rewards contain a cost of contact forces, which were 0 in {old}.')
+        else:
+            found.append(
+                f'The observations contain contact forces, and the rewards a cost of them, which were 0 in {old}.'
+            )
     return ' '.join(found)
 
 
@@ -194,9 +199,9 @@ def minatar_cases() -> Iterator[LearningCase]:
 def case_without_forces() -> LearningCase:
     """Return the case that shows what contact forces in the observations change: the rest is as published."""
     published = find_preset('trpo', 'Ant-v5', {'published': True})
-    forces = {'env_kwargs': {'include_cfrc_ext_in_observation': False}}
     return LearningCase(
-        'trpo-ant-without-forces', 'trpo', published.env, published.max_steps, {**forces, **published.options},
+        'trpo-ant-without-forces', 'trpo', published.env, published.max_steps,
+        {'env_kwargs': WITHOUT_FORCES, **published.options},
         published=published.published, scored_on=published.scored_on,
         changed='published settings, no contact forces in the observations', listed=True,
     )  # fmt: skip

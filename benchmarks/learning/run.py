@@ -47,7 +47,7 @@ MISSING = '–'
 GAPS = (
     'Medians below the published score by more than a tenth of its distance from random actions. p is the probability '
     'that the peer is better in at least as many pairs, if the seeds of both libraries have the same distribution '
-    '(one-sided Mann-Whitney test). Some rows got more seeds after their first results were known, so p is a guide.'
+    '(one-sided Mann-Whitney test). Some rows got more seeds after their first results were known; p ignores that.'
 )
 # the peer counts as better up to this probability
 SIGNIFICANT = 0.05
@@ -368,7 +368,6 @@ def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list
     median = median_of(runs)
     # the page keeps one number for all seeds, so a mean with it would change each time the page is written
     timed = made_here(runs) or ours
-    dates = [run['date'] for run in [*ours, *theirs] if 'date' in run]
     return [
         case.agent.upper(),
         environment_cell(case),
@@ -379,7 +378,7 @@ def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list
         ', '.join(map(peer_cell, theirs)),
         *target_cells(case, median).values(),
         tables.number(statistics.median(run['seconds'] for run in timed) / 60, 1),
-        max(dates, default=''),
+        max(run.get('date', '') for run in [*ours, *theirs]),  # a peer on the page has none
     ]
 
 

@@ -116,6 +116,8 @@ def test_results_of_other_machines_stay_in_the_table(tmp_path):
     assert f'`{case.command(1)}`, and with --seed 2, 10; peer: --seed 1, 2, 3' in merged and other.command(3) in merged
     assert '2026-01-02' in merged and '2026-05-06' in merged
     assert learning.render({}, merged) == merged
+    old = '- 2025-12-31, a CPU, 2 cores, 1 run at a time'
+    assert learning.render({}, f'{merged}\n{old}') == merged, 'of no row'
     slower = json.loads(json.dumps(kept(other, seed4=-150.0)))
     slower[other.name]['runs']['4']['seconds'] = 480.0
     added = learning.render(slower, merged)
@@ -142,6 +144,7 @@ def test_the_peer_refuses_options_without_a_counterpart():
     def differences(agent, **options):
         return peer_worker.differences(agent, {**given, **options})
 
+    assert not differences('ppo', env_kwargs={'gravity': -4})
     assert not differences('td3', noise='gaussian', step_noise_coef=0.1, lr_schedule='linear')
     assert differences('ppo', n_steps=1, memory=64, optimizer='muon') == ['memory', 'optimizer']
     wrong = (
@@ -332,7 +335,8 @@ def test_training_keeps_results_and_skips_what_is_kept(tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(learning, 'find_peer', fail)
     assert main('--seeds 3 --peer --again') == 1 and results.read_text() == kept
-    for line in ('--seeds 1.5', '--jobs 0', '--only cartpole', f'--page {tmp_path / "none.md"}', '--results .'):
+    files = (f'--page {tmp_path / "none.md"}', f'--page {results}', '--results .')
+    for line in ('--seeds 1.5', '--jobs 0', '--only cartpole', *files):
         with pytest.raises(SystemExit, match='2'):
             learning.main(['--only', 'dqn-cartpole', '--docs', *line.split()])
         assert line.split()[1] in capsys.readouterr().err

@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import errno
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 
@@ -56,10 +56,10 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f' (did you mean {found}?)' if found is not None else ''
 
 
-def but_of(owners: Iterable[str]) -> str:
+def but_of(owners: Sequence[str]) -> str:
     """Return the end of a message that names what has an option, or an empty string without owners."""
-    *first, last = [*owners] or ['']
-    return f', but of {", ".join(first)}{" and " if first else ""}{last}' if last else ''
+    *first, last = owners or ['']
+    return f', but of {" and ".join(filter(None, [", ".join(first), last]))}' if last else ''
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
