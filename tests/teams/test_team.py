@@ -255,7 +255,7 @@ WRONG = {
     'left out': (['--policies', 'x=ppo:a'], 'b of .* has no policy, expected one policy for each of a, b'),
     'no such agent': (['--policies', 'x=pbo:*'], 'x: agent: got pbo, expected one of'),
     'no agent': (['--policies', 'x=*'], 'x: got no agents, expected NAME=AGENT'),
-    'a path': (['--policies', '../x=ppo:*'], r'got the name \.\./x, expected letters, digits and _'),
+    'a path': (['--policies', '../x=ppo:*'], r'got \.\./x=ppo:\*, expected a name of letters, digits and _ before ='),
     'twice': (['--policies', 'x=ppo:a', 'x=ppo:b'], 'policies: got x twice, expected each name once'),
     'two flags': (['--policies', 'x=ppo:a', '--policies', 'x=ppo:b'], 'policies: got x twice'),
     'of data sets': (['--policies', 'x=bc:*'], 'x: agent: got bc, expected an agent that collects its own experience'),
