@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import re
 
 import gymnasium
@@ -359,6 +360,22 @@ def test_the_command_lists_with_and_without_an_agent(folder):
     page = execute('presets', 'td3')[1]
     assert page.startswith('td3 ') and 'acer' not in page
     assert 'xagents presets [<agent>]' in execute('presets', '--help')[1]
+
+
+def test_the_command_prints_presets_as_json(scores):
+    preset = find_preset('ppo', 'CartPole-v1')
+    scores(preset, peer=471.3)
+    records = [json.loads(line) for line in execute('presets', 'ppo', '--json')[1].splitlines()]
+    by_name = {f'{one["env"]} {one["form"]}'.rstrip(): one for one in records}
+    assert len(by_name) == len(records)
+    listed = [one for preset in list_presets('ppo') for one in (*map(preset.for_game, preset.games), preset)]
+    assert list(by_name) == [one.name for one in listed]
+    found = by_name['CartPole-v1']
+    assert {**found['options'], 'max_steps': found['max_steps']} == {**preset.options, 'max_steps': preset.max_steps}
+    assert found['published'] == preset.published and found['score']['peer'] == 471.3
+    assert by_name['Ant-v5']['score'] is None and by_name['Ant-v5']['scored_on'] == 'Ant-v3'
+    everything = [json.loads(line) for line in execute('presets', '--json')[1].splitlines()]
+    assert list(dict.fromkeys(one['agent'] for one in everything)) == list(agents)
 
 
 @pytest.mark.parametrize(

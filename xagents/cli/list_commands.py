@@ -124,7 +124,7 @@ def presets(names: list[str], given: GivenOptions, line: str) -> str:
     """Return the page of presets."""
     from xagents.cli.presets_page import presets_page
 
-    return presets_page(names[0] if names else None)
+    return presets_page(names[0] if names else None, as_json=given.get('json', False))
 
 
 def completion(names: list[str], given: GivenOptions, line: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xagents.factory.presets import Preset, find_score, list_presets
 from xagents.factory.pretrained import list_pretrained
@@ -28,7 +30,7 @@ EARLY_NAME = '  early'
 LEGEND = (
     f'Settings are those of {DEFAULT_SOURCE} if no source is given. '
     f'Published: the mean reward that {DEFAULT_SOURCE} published, or CleanRL for PQN. '
-    'Seen: the median of the mean rewards of several seeds (their number), acting greedily with the '
+    'Seen: the median of the mean rewards of one or more seeds (their number), acting greedily with the '
     'last weights; not run: no training of all steps was measured. '
     f'When: the date of these runs. {PEER} here: its median with the same settings and versions of environments. '
     'xagents train <agent> --env <environment> --tuned uses the settings; its other flags override them. '
@@ -39,20 +41,24 @@ LEGEND = (
 )
 
 
-def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
+def presets_page(agent_id: str | None = None, width: int | None = None, as_json: bool = False) -> str:
     """Return the list of presets of an agent, or of all agents with one line for all Atari games.
 
     Args:
         agent_id: id of an agent; None for all.
         width: width in characters. The default is the width of the console.
+        as_json: whether to return one JSON object per line.
     """
     width = min(console_width(width), MAX_WIDTH)
     presets = {name: list_presets(name) for name in (BUILTIN_AGENTS if agent_id is None else [agent_id])}
     if agent_id is not None:
-        if not presets[agent_id]:
+        if not presets[agent_id] and not as_json:
             return f'{agent_id} has no presets.'
         # one line for each game with a published score, then one line for all other games
         presets = {agent_id: [one for p in presets[agent_id] for one in (*map(p.for_game, p.games), p)]}
+    if as_json:
+        found = (one for group in presets.values() for preset in group for one in _with_early(preset))
+        return '\n'.join(json.dumps(_record(one)) for one in found)
     rows = {name: [row for preset in group for row in _rows(preset)] for name, group in presets.items()}
     widths = (max(len(cells[0]) for group in rows.values() for cells, _ in group), *WIDTHS)
     parts: list[RenderableType] = []
@@ -85,9 +91,21 @@ def _peer(preset: Preset) -> str:
 def _rows(preset: Preset) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the cells and the source of a preset, then those after its early steps if they have a score."""
     yield _cells(preset), preset_source(preset)
-    early = preset.after_early_steps()
-    if early is not None and find_score(early) is not None:
+    for early in _with_early(preset)[1:]:
         yield _cells(early), _peer(early)
+
+
+def _with_early(preset: Preset) -> list[Preset]:
+    """Return a preset, and the same settings for its early steps if they have a score."""
+    early = preset.after_early_steps()
+    return [preset] if early is None or find_score(early) is None else [preset, early]
+
+
+def _record(preset: Preset) -> dict[str, Any]:
+    """Return the fields of a preset and of its score."""
+    fields, score = dataclasses.asdict(preset), find_score(preset)
+    del fields['early'], fields['games']
+    return {**fields, 'score': None if score is None else dataclasses.asdict(score)}
 
 
 def _cells(preset: Preset) -> tuple[str, ...]:

@@ -342,6 +342,14 @@ class CompareOptions(Options):
 class PresetsOptions(Options):
     """`xagents presets`."""
 
+    json: bool = option(False, 'print one JSON object per line, one for each preset, with its settings and scores')
+    debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
+class CompletionOptions(Options):
+    """`xagents completion`."""
+
     debug: bool = option(False, 'show the traceback of an error')
 
 
