@@ -24,6 +24,7 @@ from benchmarks import tables
 from benchmarks.processes import Failed
 from benchmarks.venvs import CACHE, PAGE, NotInstalled, prepare
 from benchmarks.workers.measure import versions
+from xagents.options.declaration import LARGEST_SEED
 
 Log = Callable[[str], None]
 EMPTY = 'Nothing has been measured yet.'
@@ -251,6 +252,13 @@ def positive(text: str) -> int:
     """Return a number above 0, for argparse."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f'got {text}, expected an integer above 0')
+    return int(text)
+
+
+def seed(text: str) -> int:
+    """Return a seed, for argparse."""
+    if not text.isdecimal() or int(text) > LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f'got {text}, expected an integer from 0 to {LARGEST_SEED}')
     return int(text)
 
 

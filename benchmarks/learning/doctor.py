@@ -201,7 +201,7 @@ def make_parser() -> argparse.ArgumentParser:
     page = REPOSITORY / 'docs' / 'doctor.md'
     parser = jobs.make_parser('learning.doctor', __doc__, page, 'doctor.jsonl')
     jobs.add_names(parser, '--only', SETUPS)
-    parser.add_argument('--seeds', nargs='+', type=int, default=[1, 2], help='seeds of the trainings')
+    parser.add_argument('--seeds', nargs='+', type=jobs.seed, default=[1, 2], help='seeds of the trainings')
     parser.add_argument('--folder', type=Path, help='keep the run directories in this folder')
     parser.add_argument('--timeout', type=float, default=600, help='largest number of seconds of a training')
     return parser

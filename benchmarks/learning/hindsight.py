@@ -136,7 +136,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command line."""
     page = REPOSITORY / 'docs' / 'hindsight.md'
     parser = jobs.make_parts_parser('learning.hindsight', __doc__, PARTS, page, 'hindsight')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[1, 2, 3], help='seeds of the trainings')
+    parser.add_argument('--seeds', nargs='+', type=jobs.seed, default=[1, 2, 3], help='seeds of the trainings')
     return parser
 
 

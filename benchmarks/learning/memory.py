@@ -151,7 +151,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command line."""
     page = REPOSITORY / 'docs' / 'memory.md'
     parser = jobs.make_parts_parser('learning.memory', __doc__, PARTS, page, 'memory')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[1, 2, 3], help='seeds of the trainings')
+    parser.add_argument('--seeds', nargs='+', type=jobs.seed, default=[1, 2, 3], help='seeds of the trainings')
     text = 'number of seeds of RecurrentPPO, the first ones'
     parser.add_argument('--peer-seeds', type=jobs.positive, default=3, help=text)
     jobs.add_peer(parser, 'sb3-contrib')

@@ -157,7 +157,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command line."""
     page = REPOSITORY / 'docs' / 'spaces.md'
     parser = jobs.make_parts_parser('learning.spaces', __doc__, PARTS, page, 'spaces')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[1, 2, 3], help='seeds of the trainings')
+    parser.add_argument('--seeds', nargs='+', type=jobs.seed, default=[1, 2, 3], help='seeds of the trainings')
     parser.add_argument('--picture', type=Path, default=PICTURE, help='file of the curves')
     return parser
 

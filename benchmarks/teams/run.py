@@ -156,7 +156,7 @@ def make_parser() -> argparse.ArgumentParser:
     jobs.add_names(parser, '--only', PARTS)
     jobs.add_names(parser, '--rows', ROWS, default=list(ROWS))
     parser.add_argument(
-        '--seeds', nargs='+', type=int, default=[1, 2, 3], metavar='SEED', help='one run for each seed (1 2 3)'
+        '--seeds', nargs='+', type=jobs.seed, default=[1, 2, 3], metavar='SEED', help='one run for each seed (1 2 3)'
     )
     jobs.add_peer(parser, 'SuperSuit')
     parser.add_argument('--picture', type=Path, default=picture, help='file of the learning curves')

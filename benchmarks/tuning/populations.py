@@ -20,10 +20,12 @@ from xagents.reports.population_files import read_population
 PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'numpy')
 EPISODES = 100
 MEMBERS, STEPS, ROUNDS, EXPLOIT = 8, 200_000, 8, 0.2
-LUNAR = {
+LUNAR: dict[str, Any] = {
     **{'agent_id': 'ppo', 'env': 'LunarLander-v3', 'n_envs': 8, 'n_steps': 256, 'gamma': 0.999, 'lam': 0.98},
     **{'minibatch_size': 64, 'ppo_epochs': 4, 'entropy_coef': 0.01, 'lr': [1e-5, 1e-1]},
 }
+# a round has at least the steps of one iteration
+QUICK_STEPS = ROUNDS * LUNAR['n_envs'] * LUNAR['n_steps']
 SMALL = {
     **{'n_envs': 4, 'n_steps': 16, 'net': [8], 'lr': [1e-5, 1e-1], 'seed': 3, 'population': 4},
     **{'exploit_steps': 400, 'trial_steps': 1600, 'exploit': 0.25, 'n_jobs': 2},
@@ -43,9 +45,9 @@ def evaluate(folder: str, seed: int) -> float:
 
 def measure_lunar(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Train populations, and as many members without copying, which keep their first settings."""
-    seeds, steps = (options.seeds[:1], 4000) if options.quick else (options.seeds, STEPS)
-    found: dict[str, Any] = {'repeats': []}
-    for seed in seeds:
+    seeds, steps = (options.seeds[:1], QUICK_STEPS) if options.quick else (options.seeds, STEPS)
+    found: dict[str, Any] = {'steps': steps, 'repeats': []}
+    for seed in dict.fromkeys(seeds):
         row: dict[str, Any] = {'seed': seed}
         for name, share in (('population', EXPLOIT), ('runs', 0.0)):
             row[name] = train(folder / f'{name}-{seed}', seed, share, steps, options.jobs)
@@ -59,11 +61,15 @@ def train(out: Path, seed: int, share: float, steps: int, jobs: int) -> dict[str
     from xagents.tuning.evolve import evolve
 
     start = time.perf_counter()
-    settings = {'population': MEMBERS, 'exploit': share, 'exploit_steps': steps // ROUNDS, 'trial_steps': steps}
-    best = evolve(**LUNAR, **settings, seed=seed, n_jobs=jobs, quiet=True, out=str(out))
+    best = evolve(**LUNAR, **rounds(share, steps), seed=seed, n_jobs=jobs, quiet=True, out=str(out))
     seconds = time.perf_counter() - start
     rates = sorted(member.settings['lr'] for member in read_population(out).rounds[-1])
     return {'mean': evaluate(best, seed), 'seconds': seconds, 'rates': rates}
+
+
+def rounds(share: float, steps: int) -> dict[str, Any]:
+    """Return the options of a population with so many steps of each member."""
+    return {'population': MEMBERS, 'exploit': share, 'exploit_steps': steps // ROUNDS, 'trial_steps': steps}
 
 
 def render_lunar(found: dict[str, Any]) -> str:
@@ -76,10 +82,11 @@ def render_lunar(found: dict[str, Any]) -> str:
         answer = 'yes' if better else 'no'
         rows.append([row['seed'], *(f'{m:.1f}' for m in means), answer, *(f'{s:.0f}' for s in seconds)])
     heading = ['seed', 'best of the population', 'best of the runs', 'above', 'seconds', 'seconds of the runs']
+    steps = tables.number(found.get('steps', STEPS))
     below = (
         f'The best of the population is above the best of the runs for {n_better} of {len(rows)} seeds. Means of '
         f'{EPISODES} greedy episodes of the best member or run, which was selected by other greedy episodes '
-        f'(`--final-episodes`). {MEMBERS} members or runs with {tables.number(STEPS)} steps each, in {ROUNDS} rounds, '
+        f'(`--final-episodes`). {MEMBERS} members or runs with {steps} steps each, in {ROUNDS} rounds, '
         'and learning rates from 1e-5 to 1e-1. The runs are a population without copying: the same seeds, and the same '
         'settings at the start.'
     )
@@ -140,9 +147,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command line."""
     page = REPOSITORY / 'docs' / 'populations.md'
     parser = jobs.make_parts_parser('tuning.populations', __doc__, PARTS, page, 'populations')
-    parser.add_argument(
-        '--seeds', type=jobs.positive, nargs='+', default=[1, 2, 3, 4, 5], help='one for each population'
-    )
+    parser.add_argument('--seeds', type=jobs.seed, nargs='+', default=[1, 2, 3, 4, 5], help='one for each population')
     parser.add_argument('--jobs', type=jobs.positive, default=2, help='number of members that train in parallel')
     return parser
 

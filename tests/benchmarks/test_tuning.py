@@ -14,7 +14,7 @@ def test_commands_are_valid():
     found = trial_options(search.search(40, 20_000, 3, 'sqlite:///a.db')[len(XAGENTS) :])
     assert (found['search'], found['objective'], found['seed']) == (True, 'evaluation', 3)
     assert not set(search.NEW_SEEDS) & set(search.STUDIES)
-    given = {'population': 8, 'exploit_steps': 5000, 'trial_steps': 10_000, 'out': 'o', 'exploit': 0.0}
     lunar = {name: value for name, value in populations.LUNAR.items() if name != 'agent_id'}
-    assert plan('ppo', {**lunar, **given}).tune.exploit == 0.0
+    for steps in (populations.STEPS, populations.QUICK_STEPS):
+        assert plan('ppo', {**lunar, **populations.rounds(0.0, steps), 'out': 'o'}).tune.exploit == 0.0
     assert plan('ppo', {'env': 'CartPole-v1', 'out': 'o', **populations.SMALL}).tune.population == 4
