@@ -43,7 +43,7 @@ from xagents.evaluation.playing import evaluation_collector as collector_of
 from xagents.evaluation.playing import play_episode
 from xagents.factory import players
 from xagents.factory.load import load
-from xagents.factory.pretrained import list_pretrained
+from xagents.factory.pretrained import find_pretrained, list_pretrained
 from xagents.registry.agents import BUILTIN_AGENTS, TEAM_ENTRY
 from xagents.system.startup import prepare_process
 
@@ -79,8 +79,8 @@ Scores are mean and standard deviation of {} greedy episodes with the last weigh
 environment, the mean is that of all agents, and the mean of each agent follows. Games are played against random legal
 moves. If several seeds were trained before the picture was made, it shows the best run, and its score is from other
 episodes than the ones that selected it. [The benchmarks](benchmarks.md) list the results of all seeds. All pictures
-begin with an episode of the same seed. The agents of some policies were changed after their training: the same command
-and seed then have another score, in the benchmarks and in your runs."""
+begin with an episode of the same seed. Policies that ship with the package have the date of their training. Some agents
+were changed later: the same command and seed then have another score, in the benchmarks and in your runs."""
 
 
 def film(player: ActingAgent) -> tuple[list[np.ndarray], float]:
@@ -184,11 +184,16 @@ def card(name: str, one: dict[str, Any], pictures: str) -> str:
     parts = [
         f'![{SEEN.get(game, f"{game} is played")}]({pictures}/{name}.gif)',
         f'**{one.get("learner", one["agent"].upper())} on {one["env"]}**: {score_text(one)} '
-        f'after {tables.number(one["steps"])} steps',
+        f'after {tables.number(one["steps"])} steps{trained_on(one)}',
         f'`{one["train"]}`',
         *([f'`{one["play"]}`'] if 'play' in one else []),
     ]
     return '-   ' + '\n\n    '.join(parts)
+
+
+def trained_on(one: Mapping[str, Any]) -> str:
+    """Return when a shipped policy was trained."""
+    return f' ({find_pretrained(one["agent"], one["env"]).date[:10]})' if 'play' in one else ''
 
 
 def score_text(one: Mapping[str, Any]) -> str:
