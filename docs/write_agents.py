@@ -266,7 +266,13 @@ def scores(entry: Entry, benchmarks: str) -> str:
         'the row without this word has others. [The benchmarks](../benchmarks.md#learning-results) list the command of '
         'each row.'
     )
-    return '\n\n'.join([shown, tables.markdown(['column', 'meaning'], meanings), more])
+    parts = [shown, tables.markdown(['column', 'meaning'], meanings), more]
+    if below := [line for line in lines if line.startswith(f'* {entry.id.upper()}, ')]:
+        parts += [
+            'Rows far below the published score, and [how they are compared](../benchmarks.md#learning-results):',
+            '\n'.join(below),
+        ]
+    return '\n\n'.join(parts)
 
 
 def column_meanings(benchmarks: str) -> list[list[str]]:

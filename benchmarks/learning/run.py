@@ -25,7 +25,6 @@ from benchmarks.venvs import CACHE, REPOSITORY
 from benchmarks.workers.peer_worker import differences
 from xagents import __version__
 from xagents.factory.presets import PUBLISHED, SCORES
-from xagents.options.declaration import LARGEST_SEED
 from xagents.processes.parent_exit import FOLLOW_PARENT_VARIABLE
 from xagents.reports.reference_scores import known_bounds
 
@@ -216,6 +215,11 @@ def means_of(runs: dict[str, Any]) -> list[float]:
     return [round(runs[seed]['mean'], 1) for seed in sorted(runs, key=int)]
 
 
+def sampled_of(runs: dict[str, Any]) -> list[float]:
+    """Return the mean reward with sampled actions of each seed that has one."""
+    return [round(runs[seed]['sampled'], 1) for seed in sorted(runs, key=int) if 'sampled' in runs[seed]]
+
+
 def median_of(runs: dict[str, Any]) -> float:
     """Return the median of the means of the seeds."""
     return round(statistics.median(means_of(runs)), 1)
@@ -301,32 +305,49 @@ def gap(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any], preset:
         return []
     parts, sentences = [f'{tables.number(median, 1)} of {target_text(case.published)}'], []
     if peers:
-        compared, ahead = compare_with_peer(means_of(runs), means_of(peers))
+        compared, ahead = compare_with_peer(means_of(runs), means_of(peers), sampled_of(runs), sampled_of(peers))
         parts.append(f'{PEER} here {tables.number(median_of(peers), 1)}, {compared}')
         sentences += [ahead, 'The peer is below by more than a tenth, too.' if median_of(peers) < limit else '']
+    else:
+        sentences.append('No peer was trained here.')
     if preset:
         parts.append(f'the preset {tables.number(median_of(preset), 1)}')
-    known = [known_differences(case), CAUSES.get(case.name, '')]
-    sentences += known if any(known) or peers else ['Not explained yet.']
+    sentences += [known_differences(case), CAUSES.get(case.name, '')]
     about = ' '.join(filter(None, [f'{"; ".join(parts)}.', *sentences]))
     return [f'* {case.agent.upper()}, {environment_cell(case)}: {about}']
 
 
-def compare_with_peer(ours: list[float], theirs: list[float]) -> tuple[str, str]:
-    """Return in how many pairs of seeds the peer is better, and what follows if it is in most of them."""
-    from scipy.stats import mannwhitneyu
+def compare_with_peer(
+    ours: list[float], theirs: list[float], our_sampled: list[float], their_sampled: list[float]
+) -> tuple[str, str]:
+    """Return in how many pairs of seeds the peer is better, and what follows if it is in most of them.
 
+    Args:
+        ours: mean of each seed with greedy actions.
+        theirs: those of the peer.
+        our_sampled: mean with sampled actions of each seed that has one.
+        their_sampled: those of the peer.
+    """
     better, pairs = sum(one > our for one in theirs for our in ours), len(theirs) * len(ours)
-    method = 'exact' if len({*theirs, *ours}) == len(theirs) + len(ours) else 'asymptotic'  # with ties
-    p = float(mannwhitneyu(theirs, ours, alternative='greater', method=method).pvalue)
-    compared = f'better in {better} of {pairs} pairs of seeds (p = {p:.2g})'
+    p = p_value(ours, theirs)
+    both_sampled = our_sampled and their_sampled
+    sampled = f', with sampled actions {p_value(our_sampled, their_sampled):.2g}' if both_sampled else ''
+    compared = f'better in {better} of {pairs} pairs of seeds (p = {p:.2g}{sampled})'
     if 2 * better <= pairs:
         return compared, ''
     if p <= SIGNIFICANT:
         return compared, 'The peer learns more.'
     smallest = 1 / math.comb(len(theirs) + len(ours), len(ours))
     too_few = 'There are too few seeds to show a difference.'
-    return compared, 'Chance may explain the difference.' if smallest <= SIGNIFICANT else too_few
+    return compared, 'Chance may explain the difference from the peer.' if smallest <= SIGNIFICANT else too_few
+
+
+def p_value(ours: list[float], theirs: list[float]) -> float:
+    """Return the p of a one-sided Mann-Whitney test: the peer is better."""
+    from scipy.stats import mannwhitneyu
+
+    method = 'exact' if len({*theirs, *ours}) == len(theirs) + len(ours) else 'asymptotic'  # with ties
+    return float(mannwhitneyu(theirs, ours, alternative='greater', method=method).pvalue)
 
 
 def target_cells(case: LearningCase, median: float) -> dict[str, str]:
@@ -391,7 +412,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--seeds',
         nargs='+',
-        type=parse_seed,
+        type=jobs.seed,
         metavar='SEED',
         help='one run for each seed (those of the case, mostly 1 2 3)',
     )
@@ -399,7 +420,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--again', action='store_true', help='first remove kept results and run directories of these cases'
     )
-    parser.add_argument('--list', action='store_true', help='only print the command of each case, with the first seed')
+    parser.add_argument(
+        '--list', action='store_true', help='only print the commands that train each case, with its first seed'
+    )
     parser.add_argument(
         '--peer',
         action='store_true',
@@ -417,19 +440,21 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_seed(text: str) -> int:
-    """Return a seed, for argparse."""
-    if not text.isdecimal() or int(text) > LARGEST_SEED:
-        raise argparse.ArgumentTypeError(f'got {text}, expected an integer from 0 to {LARGEST_SEED}')
-    return int(text)
-
-
 def shorten(case: LearningCase) -> LearningCase:
     """Return a case with few steps, which still makes some updates."""
     options = dict(case.options)
     if 'buffer_initial_size' in options:
         options['buffer_initial_size'] = min(options['buffer_initial_size'], 512)
     return replace(case, steps=1_024, options=options)
+
+
+def list_commands(case: LearningCase, seeds: Sequence[int], peer: bool) -> list[str]:
+    """Return the commands that train a case, or its peer: those that record its data set come first."""
+    if peer:
+        numbers = ' '.join(map(str, seeds))
+        return [f'python -m benchmarks.learning.run --peer --only {case.name} --seeds {numbers}']
+    recorded = case.dataset.commands if isinstance(case.dataset, DataSet) else ()
+    return [*(f'xagents {one}' for one in recorded), *map(case.command, seeds)]
 
 
 def write_page(options: argparse.Namespace) -> str:
@@ -458,7 +483,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f'--peer: {PEER} has no counterpart of {"; ".join(refused)}')
         cases = [case for case in cases if not lacking[case.name]]
     if options.list:
-        print('\n'.join(case.command(seed) for case in cases for seed in options.seeds or case.seeds[:1]))
+        listed = [line for case in cases for line in list_commands(case, options.seeds or case.seeds[:1], options.peer)]
+        print('\n'.join(dict.fromkeys(listed)))
         return 0
     if options.docs:
         print(write_page(options))

@@ -259,33 +259,55 @@ def test_scores_far_below_the_published_ones_are_listed_beside_the_peer_and_the_
     assert not learning.gap(case, runs_with(limit + 0.1), {}, {}) and learning.gap(case, runs_with(limit - 0.1), {}, {})
     assert not learning.gap(BY_NAME['pqn-lunarlander'], runs_with(-500.0), {}, {}), 'without a published score'
     start = '* A2C, LunarLander-v3 published: 2.0 of 155.8'
-    assert learning.gap(case, runs_with(1, 2, 30), {}, {}) == [f'{start}. Not explained yet.']
+    end = 'The last evaluations of the published run: 95.8, 148.2, 183.6, 153.1, 177.8.'
+    assert learning.gap(case, runs_with(1, 2, 30), {}, {}) == [f'{start}. No peer was trained here. {end}']
     (line,) = learning.gap(case, runs_with(1, 2, 30), runs_with(1.5, 40), runs_with(1234, 5))
     # of the ten orders of two and three seeds, four have as many pairs
     assert line == (
-        f'{start}; Stable-Baselines3 here 20.8, better in 4 of 6 pairs of seeds (p = 0.4); the preset 619.5. '
-        'There are too few seeds to show a difference. The peer is below by more than a tenth, too.'
+        f'{start}; Stable-Baselines3 here 20.8, better in 4 of 6 pairs of seeds (p = 0.4, with sampled actions 0.4); '
+        'the preset 619.5. There are too few seeds to show a difference. The peer is below by more than a tenth, too. '
+        f'{end}'
     )
-    (line,) = learning.gap(case, runs_with(1, 2, 3, 4), runs_with(151, 152, 153), {})
-    assert line.endswith('here 152.0, better in 12 of 12 pairs of seeds (p = 0.029). The peer learns more.')
-    (line,) = learning.gap(case, runs_with(1, 2, 3), runs_with(151, 152, 153), {})
-    assert line.endswith('better in 9 of 9 pairs of seeds (p = 0.05). The peer learns more.')
-    (line,) = learning.gap(case, runs_with(1, 2, 3), runs_with(151, 152, 0), {})
-    assert line.endswith('better in 6 of 9 pairs of seeds (p = 0.35). Chance may explain the difference.')
-    (line,) = learning.gap(case, runs_with(2.0), runs_with(1.0), {})
-    assert line.endswith('0 of 1 pairs of seeds (p = 1). The peer is below by more than a tenth, too.')
-    (line,) = learning.gap(case, runs_with(2.0), runs_with(153.0), {})
-    assert line.endswith('1 of 1 pairs of seeds (p = 0.5). There are too few seeds to show a difference.')
-    forces = 'The observations contain contact forces, and the rewards a cost of them, which were 0 in Ant-v3.'
+    theirs = {seed: {'mean': run['mean']} for seed, run in runs_with(1.5, 40).items()}
+    assert 'pairs of seeds (p = 0.4). ' in learning.gap(case, runs_with(1, 2, 30), theirs, {})[0]
+    found = [
+        learning.gap(case, ours, theirs, {})[0].partition('; Stable-Baselines3 here ')[2].removesuffix(f' {end}')
+        for ours, theirs in (
+            (runs_with(1, 2, 3, 4), runs_with(151, 152, 153)), (runs_with(1, 2, 3), runs_with(151, 152, 153)),
+            (runs_with(1, 2, 3), runs_with(151, 152, 0)), (runs_with(2.0), runs_with(1.0)),
+            (runs_with(2.0), runs_with(153.0)),
+        )
+    ]  # fmt: skip
+    assert found == [
+        '152.0, better in 12 of 12 pairs of seeds (p = 0.029, with sampled actions 0.029). The peer learns more.',
+        '152.0, better in 9 of 9 pairs of seeds (p = 0.05, with sampled actions 0.05). The peer learns more.',
+        '151.0, better in 6 of 9 pairs of seeds (p = 0.35, with sampled actions 0.35). '
+        'Chance may explain the difference from the peer.',
+        '1.0, better in 0 of 1 pairs of seeds (p = 1, with sampled actions 1). '
+        'The peer is below by more than a tenth, too.',
+        '153.0, better in 1 of 1 pairs of seeds (p = 0.5, with sampled actions 0.5). '
+        'There are too few seeds to show a difference.',
+    ]
     for name, causes in (
-        ('trpo-ant-published', forces), ('ppo-ant-published', f'has the remaining time in the observations. {forces}'),
-        ('sac-humanoid-early', forces.replace('Ant', 'Humanoid')),
-        ('td3-ant-early', 'The rewards contain a cost of contact forces, which were 0 in Ant-v3.'),
+        ('trpo-ant-published', '4 997.2. The observations contain contact forces, which were 0 in Ant-v3.'),
+        ('trpo-ant', '4 314.0, 4 679.3, 4 819.6, 4 772.9, 4 997.2.'),
+        (
+            'ppo-ant-published',
+            '1 251.9. The published run has the remaining time in the observations. '
+            'The observations contain contact forces, which were 0 in Ant-v3.',
+        ),
+        (
+            'sac-humanoid-published-early',
+            'The evaluations of the published run: 2 205.0 to 4 372.8. '
+            'The observations contain contact forces, and the rewards a cost of them, which were 0 in Humanoid-v3.',
+        ),
+        ('sac-humanoid-early', 'The rewards contain a cost of contact forces, which was 0 in Humanoid-v3.'),
         ('td3-hopper-early', 'The published run has a learning rate of 0.0003 and no noise.'),
-        ('tqc-mountaincarcontinuous-published', CAUSES['tqc-mountaincarcontinuous-published']),
-    ):  # fmt: skip
+        ('sac-lunarlandercontinuous-published', '241.1, 279.6. It ended after 169 635 steps.'),
+        ('tqc-mountaincarcontinuous-published', f'72.8. {CAUSES["tqc-mountaincarcontinuous-published"]}'),
+    ):
         (line,) = learning.gap(BY_NAME[name], runs_with(-100), {}, {})
-        assert line.endswith(causes) and 'Not explained' not in line
+        assert line.endswith(causes)
     assert learning.preset_of(case).name == 'a2c-lunarlander' and learning.preset_of(BY_NAME['a2c-ant']) is None
     assert learning.preset_of(BY_NAME['td3-ant-published-early']).name == 'td3-ant-early'
 
@@ -296,7 +318,7 @@ def test_p_values_are_exact():
     placements = itertools.combinations(range(len(ours) + len(theirs)), len(theirs))
     better = [sum(ranks) - math.comb(len(theirs), 2) for ranks in placements]
     exact = np.mean([pairs >= 8 * len(ours) for pairs in better])
-    assert learning.compare_with_peer(ours, theirs)[0] == f'better in 72 of 90 pairs of seeds (p = {exact:.2g})'
+    assert learning.compare_with_peer(ours, theirs, [], [])[0] == f'better in 72 of 90 pairs of seeds (p = {exact:.2g})'
 
 
 def test_training_keeps_results_and_skips_what_is_kept(tmp_path, monkeypatch, capsys):
