@@ -164,15 +164,9 @@ def known_differences(case: LearningCase) -> str:
             found.append(f'It ended after {number(published["steps"])} steps.')
     found += [f'The published run has {case.scored_with}.'] if case.scored_with else []
     old = case.env.replace('-v5', '-v3')
-    if case.env in ('Ant-v5', 'Humanoid-v5') and case.scored_on == old:
-        # openai/gym issue 1541. The cost is at most 42 in an episode of Ant: 1000 steps, 0.0005 times the squares of 84
-        # elements, which are at most 1
-        with_cost = case.env == 'Humanoid-v5'
-        if case.options.get('env_kwargs') != WITHOUT_FORCES:
-            cost = ', and the rewards a cost of them,' if with_cost else ','
-            found.append(f'The observations contain contact forces{cost} which were 0 in {old}.')
-        elif with_cost:
-            found.append(f'The rewards contain a cost of contact forces, which was 0 in {old}.')
+    with_forces = case.env in ('Ant-v5', 'Humanoid-v5') and case.options.get('env_kwargs') != WITHOUT_FORCES
+    if with_forces and case.scored_on == old:  # openai/gym issue 1541
+        found.append(f'The observations contain contact forces, which were 0 in {old}.')
     return ' '.join(found)
 
 
@@ -215,21 +209,25 @@ def minatar_cases() -> Iterator[LearningCase]:
             yield LearningCase(name, agent, env, steps, whole, seeds=(1,), listed=True)
 
 
-def case_without_forces() -> LearningCase:
-    """Return the case that shows what contact forces in the observations change: the rest is as published."""
-    published = find_preset('trpo', 'Ant-v5', {'published': True})
-    return LearningCase(
-        'trpo-ant-without-forces', 'trpo', published.env, published.max_steps,
-        {'env_kwargs': WITHOUT_FORCES, **published.options},
-        published=published.published, scored_on=published.scored_on,
-        changed='published settings, no contact forces in the observations', listed=True,
-    )  # fmt: skip
+def cases_without_forces() -> Iterator[LearningCase]:
+    """Yield cases that show what contact forces in the observations change: the rest is as published."""
+    trpo = find_preset('trpo', 'Ant-v5', {'published': True})
+    sac = find_preset('sac', 'Humanoid-v5').after_early_steps()
+    assert sac is not None
+    for published, seeds in ((trpo, LearningCase.seeds), (sac, (1,))):
+        yield LearningCase(
+            f'{published.agent}-{published.env.removesuffix("-v5").lower()}-without-forces', published.agent,
+            published.env, published.max_steps, {'env_kwargs': WITHOUT_FORCES, **published.options},
+            published=published.published, scored_on=published.scored_on,
+            changed='published settings, no contact forces in the observations', listed=True, seeds=seeds,
+            form=EARLY if published.is_early else '',
+        )  # fmt: skip
 
 
 # cases that are no presets: most of their networks are files of the benchmark
 FURTHER = (
     *minatar_cases(),
-    case_without_forces(),
+    *cases_without_forces(),
     LearningCase('ppo-carracing', 'ppo', 'CarRacing-v3', 4_000_000, CAR_RACING, seeds=(1,), listed=True),
 )
 

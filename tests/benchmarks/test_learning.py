@@ -297,11 +297,11 @@ def test_scores_far_below_the_published_ones_are_listed_beside_the_peer_and_the_
             'The observations contain contact forces, which were 0 in Ant-v3.',
         ),
         (
-            'sac-humanoid-published-early',
+            'sac-humanoid-early',
             'The evaluations of the published run: 2 205.0 to 4 372.8. '
-            'The observations contain contact forces, and the rewards a cost of them, which were 0 in Humanoid-v3.',
+            'The observations contain contact forces, which were 0 in Humanoid-v3.',
         ),
-        ('sac-humanoid-early', 'The rewards contain a cost of contact forces, which was 0 in Humanoid-v3.'),
+        ('sac-humanoid-without-forces', 'The evaluations of the published run: 2 205.0 to 4 372.8.'),
         ('td3-hopper-early', 'The published run has a learning rate of 0.0003 and no noise.'),
         ('sac-lunarlandercontinuous-published', '241.1, 279.6. It ended after 169 635 steps.'),
         ('tqc-mountaincarcontinuous-published', f'72.8. {CAUSES["tqc-mountaincarcontinuous-published"]}'),
