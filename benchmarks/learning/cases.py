@@ -71,7 +71,7 @@ class LearningCase:
     @property
     def published_run(self) -> dict[str, Any]:
         """What is known of the run with the published mean, see `published_runs`; empty if nothing is."""
-        return PUBLISHED_RUNS.get(name_of_run(self.agent, self.scored_on or self.env, self.form), {})
+        return PUBLISHED_RUNS.get(name_of_run(self), {})
 
     @property
     def source(self) -> dict[str, str]:
@@ -106,13 +106,14 @@ DEFAULT_CASES: dict[str, dict[str, Any]] = {
     'trpo-halfcheetah': {'required': 1500},
     'a2c-cartpole': {}, 'a2c-acrobot': {}, 'a2c-lunarlander': {'required': 120}, 'a2c-pendulum': {'required': -200},
     'a2c-halfcheetah': {'required': 2000}, 'ppo-pendulum': {'required': -180}, 'ppo-hopper': {'required': 2000},
-    'ppo-ant': {'required': 1000}, 'trpo-walker2d': {'required': 4400}, 'trpo-ant': {'required': 607},
+    'ppo-ant': {'required': 1000}, 'trpo-walker2d': {'required': 4400},
+    'trpo-ant': {'required': 607},  # Stable-Baselines3 with the published settings
     # there are no published settings of ACER; the published score is A2C's with as many steps
     'acer-cartpole': {'required': 475}, 'acer-acrobot': {'required': -90, 'published': -83.4}, 'acer-lunarlander': {},
 }  # fmt: skip
 # arguments of Ant-v5 and Humanoid-v5 that leave contact forces out of the observations
 WITHOUT_FORCES = {'include_cfrc_ext_in_observation': False}
-# what may explain medians below the published score, beyond `known_differences` and the scores of Stable-Baselines3
+# what may explain medians below the published score, beyond `describe_published_run` and the scores of Stable-Baselines3
 CAUSES: dict[str, str] = {
     'tqc-mountaincarcontinuous-published': (
         'The mean value of replayed actions rises above 100, the largest return; the preset has a smaller discount '
@@ -152,8 +153,8 @@ def case_of(preset: Preset) -> LearningCase:
     return dataclasses.replace(case, **DEFAULT_CASES.get(name, {}))
 
 
-def known_differences(case: LearningCase) -> str:
-    """Return sentences on the run with the published score, and what differs in a row; may be empty."""
+def describe_published_run(case: LearningCase) -> str:
+    """Return sentences on the run with the published score and its differences from a row; may be empty."""
     found, published = [], case.published_run
     if EARLY in case.form.split():
         if early := published.get('early'):

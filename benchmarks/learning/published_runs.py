@@ -29,9 +29,9 @@ EARLY_STEPS = 250_000, 350_000
 N_LAST = 5
 
 
-def name_of_run(agent: str, env: str, form: str) -> str:
-    """Return the name of the published run of an agent: its folder there without the number of the run."""
-    return f'{"qrdqn" if "quantile" in form else agent}/{env}'
+def name_of_run(one: Any) -> str:
+    """Return the name of the run with the published score of a preset or a case: its folder, without its number."""
+    return f'{"qrdqn" if "quantile" in one.form else one.agent}/{one.scored_on or one.env}'
 
 
 def read_blob(clone: Path, path: str) -> bytes:
@@ -40,7 +40,11 @@ def read_blob(clone: Path, path: str) -> bytes:
 
 
 def read_run(clone: Path, files: Sequence[str], early: bool) -> dict[str, Any]:
-    """Return the entry of one run from its files: `*.monitor.csv` and `evaluations.npz`."""
+    """Return the entry of one run from its files, `*.monitor.csv` and `evaluations.npz`.
+
+    Raises:
+        ValueError: if there is not exactly one `evaluations.npz`.
+    """
     monitors = [read_blob(clone, path).decode() for path in files if path.endswith('.monitor.csv')]
     # two lines of heading, then the reward, length and time of each episode
     lengths = [int(line.split(',')[1]) for text in monitors for line in text.splitlines()[2:]]
@@ -48,11 +52,16 @@ def read_run(clone: Path, files: Sequence[str], early: bool) -> dict[str, Any]:
     with np.load(io.BytesIO(read_blob(clone, path))) as arrays:
         steps, rewards = arrays['timesteps'], arrays['results']
     means = rewards.reshape(len(steps), -1).mean(1)
-    found = {'steps': sum(lengths), 'last': means[-N_LAST:]}
+    found = {'steps': sum(lengths), 'last': rounded(means[-N_LAST:])}
     if early:
         low, high = EARLY_STEPS
-        found['early'] = means[(steps >= low) & (steps <= high)]
-    return {key: value if key == 'steps' else [round(float(one), 1) for one in value] for key, value in found.items()}
+        found['early'] = rounded(means[(steps >= low) & (steps <= high)])
+    return found
+
+
+def rounded(means: np.ndarray) -> list[float]:
+    """Return numbers with one digit, for YAML."""
+    return [round(float(one), 1) for one in means]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -66,8 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ).stdout.splitlines()
     wanted: dict[str, list[Preset]] = {}
     for preset in (one for agent in BUILTIN_AGENTS for one in list_presets(agent) if one.published is not None):
-        name = name_of_run(preset.agent, preset.scored_on or preset.env, preset.form)
-        wanted.setdefault(name, []).append(preset)
+        wanted.setdefault(name_of_run(preset), []).append(preset)
     found = {}
     for name, presets in sorted(wanted.items()):
         files = [path for path in listed if path.startswith(f'{name}_1/')]

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks import jobs, tables
 from benchmarks.jobs import Job, find_peer, read
-from benchmarks.learning.cases import CASES, CAUSES, LearningCase, find_cases, known_differences
+from benchmarks.learning.cases import CASES, CAUSES, LearningCase, describe_published_run, find_cases
 from benchmarks.offline.cases import DataSet
 from benchmarks.offline.run import describe, make
 from benchmarks.processes import THREADS, Failed, Process, last_line, module
@@ -312,7 +312,7 @@ def gap(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any], preset:
         sentences.append('No peer was trained here.')
     if preset:
         parts.append(f'the preset {tables.number(median_of(preset), 1)}')
-    sentences += [known_differences(case), CAUSES.get(case.name, '')]
+    sentences += [describe_published_run(case), CAUSES.get(case.name, '')]
     about = ' '.join(filter(None, [f'{"; ".join(parts)}.', *sentences]))
     return [f'* {case.agent.upper()}, {environment_cell(case)}: {about}']
 

@@ -372,6 +372,20 @@ def test_a_wrong_case_gets_the_nearest_name():
     assert [case.name for case in find_cases(['ddpg', 'ddpg-pendulum'])] == ['ddpg-pendulum']
 
 
+def test_listed_commands_train_cases_or_peers():
+    recorded, trained = learning.list_commands(BY_NAME['bc-pendulum'], (1,), peer=False)
+    assert recorded.startswith('xagents record tqc --pretrained Pendulum-v1 ') and trained.startswith(
+        'xagents train bc '
+    )
+    name = BY_NAME['bc-pendulum'].dataset.name
+    assert f'--dataset {name} ' in recorded and f'--dataset {name} ' in trained
+    case = BY_NAME['ddpg-pendulum']
+    assert learning.list_commands(case, (1, 4), peer=False) == [case.command(1), case.command(4)]
+    (command,) = learning.list_commands(case, (1, 4), peer=True)
+    given = learning.make_parser().parse_args(command.partition('benchmarks.learning.run ')[2].split())
+    assert (given.peer, given.only, given.seeds) == (True, [case.name], [1, 4])
+
+
 def test_changes_name_cases():
     presets_by_name = {case.name for case in CASES if case.digest}
     assert DEFAULT_CASES.keys() <= presets_by_name
