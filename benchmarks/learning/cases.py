@@ -113,7 +113,7 @@ DEFAULT_CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # arguments of Ant-v5 and Humanoid-v5 that leave contact forces out of the observations
 WITHOUT_FORCES = {'include_cfrc_ext_in_observation': False}
-# what may explain medians below the published score, beyond `describe_published_run` and the scores of Stable-Baselines3
+# what may explain medians below the published score, beyond `describe_published_run` and the peer
 CAUSES: dict[str, str] = {
     'tqc-mountaincarcontinuous-published': (
         'The mean value of replayed actions rises above 100, the largest return; the preset has a smaller discount '
