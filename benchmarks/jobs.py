@@ -25,6 +25,7 @@ from benchmarks.processes import Failed
 from benchmarks.venvs import CACHE, PAGE, NotInstalled, prepare
 from benchmarks.workers.measure import versions
 from xagents.options.declaration import LARGEST_SEED
+from xagents.system.locks import lock_file
 
 Log = Callable[[str], None]
 EMPTY = 'Nothing has been measured yet.'
@@ -138,12 +139,13 @@ def read(path: Path) -> dict[str, Any]:
 
 def keep(path: Path, result: Any, *names: str) -> None:
     """Replace the result under some nested names. The file is read first: another process may have added to it."""
-    results = read(path)
-    place = results
-    for name in names[:-1]:
-        place = place.setdefault(name, {})
-    place[names[-1]] = result
-    tables.write_atomically(path, json.dumps(results, indent=1))
+    with _locked(path):
+        results = read(path)
+        place = results
+        for name in names[:-1]:
+            place = place.setdefault(name, {})
+        place[names[-1]] = result
+        tables.write_atomically(path, json.dumps(results, indent=1))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -154,9 +156,18 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def keep_row(path: Path, row: dict[str, Any], key: Callable[[dict[str, Any]], str]) -> None:
     """Add a row to a file. It replaces a row with the same key."""
-    rows = [*(kept for kept in read_rows(path) if key(kept) != key(row)), row]
-    lines = [json.dumps(one) for one in rows]
-    tables.write_atomically(path, '\n'.join([*lines, '']) if path.suffix == '.jsonl' else json.dumps(rows, indent=1))
+    with _locked(path):
+        rows = [*(kept for kept in read_rows(path) if key(kept) != key(row)), row]
+        lines = [json.dumps(one) for one in rows]
+        text = '\n'.join([*lines, '']) if path.suffix == '.jsonl' else json.dumps(rows, indent=1)
+        tables.write_atomically(path, text)
+
+
+def _locked(path: Path) -> contextlib.AbstractContextManager[Any]:
+    """Let no other process change a file of results inside a `with` block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # a file of its own, because each write replaces the file of results
+    return lock_file(path.with_name(f'{path.name}.lock'), wait=True) or contextlib.nullcontext()
 
 
 def run_rows(

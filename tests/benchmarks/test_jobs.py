@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -80,6 +81,19 @@ def test_kept_rows_are_not_measured_again(name, tmp_path, capsys):
     assert run(5, words=['--docs']) == 0 and asked[-1] == 9
     jobs.keep_row(path, {'number': 1, 'value': 7}, lambda row: str(row['number']))
     assert [row['value'] for row in jobs.read_rows(path)] == [3, 7]
+
+
+def test_parallel_writers_lose_no_result(tmp_path):
+    nested, rows = tmp_path / 'new' / 'results.json', tmp_path / 'new' / 'rows.jsonl'
+
+    def keep_both(number):
+        jobs.keep(nested, number, 'results', str(number))
+        jobs.keep_row(rows, {'number': number}, lambda row: str(row['number']))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(keep_both, range(80)))
+    assert jobs.read(nested) == {'results': {str(number): number for number in range(80)}}
+    assert sorted(row['number'] for row in jobs.read_rows(rows)) == list(range(80))
 
 
 def test_each_part_is_kept_and_written_with_the_others(tmp_path, monkeypatch):

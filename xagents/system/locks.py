@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import IO
 
 
-def lock_file(path: str | os.PathLike[str]) -> IO[bytes] | None:
+def lock_file(path: str | os.PathLike[str], wait: bool = False) -> IO[bytes] | None:
     """Lock a file until the returned file object is closed or the process ends.
+
+    Args:
+        path: the file; it is created, or emptied.
+        wait: whether to wait while another process has locked the file.
 
     Returns:
         The open file; None if the system has no such locks.
 
     Raises:
-        BlockingIOError: If another process has locked the file.
+        BlockingIOError: If another process has locked the file, without `wait`.
     """
     try:
         import fcntl
@@ -27,7 +31,7 @@ def lock_file(path: str | os.PathLike[str]) -> IO[bytes] | None:
         return None
     file = open(path, 'wb')  # noqa: SIM115 (the caller closes it)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         return file
     except OSError as error:
         file.close()
