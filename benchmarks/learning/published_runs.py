@@ -66,21 +66,25 @@ def rounded(means: np.ndarray) -> list[float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the runs of all presets with a published score, and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
-    parser.add_argument('clone', type=Path, help='clone of https://github.com/DLR-RM/rl-trained-agents')
+    parser = argparse.ArgumentParser(
+        prog='python -m benchmarks.learning.published_runs', description=__doc__.partition('\n')[0]
+    )
+    source = 'a clone of https://github.com/DLR-RM/rl-trained-agents'
+    parser.add_argument('clone', metavar='CLONE', type=Path, help=source)
     parser.add_argument('--out', type=Path, default=FILE, help='the file to write')
     options = parser.parse_args(arguments)
-    listed = subprocess.run(
-        ['git', '-C', options.clone, 'ls-tree', '-r', '--name-only', 'HEAD'], check=True, capture_output=True, text=True
-    ).stdout.splitlines()
+    command = ['git', '-C', options.clone, 'ls-tree', '-r', '--name-only', 'HEAD']
+    listed = subprocess.run(command, check=False, capture_output=True, text=True).stdout.splitlines()
     wanted: dict[str, list[Preset]] = {}
     for preset in (one for agent in BUILTIN_AGENTS for one in list_presets(agent) if one.published is not None):
         wanted.setdefault(name_of_run(preset), []).append(preset)
+    files = {name: [path for path in listed if path.startswith(f'{name}_1/')] for name in sorted(wanted)}
+    if not any(files.values()):
+        parser.error(f'CLONE: got {options.clone}, expected {source}')
     found = {}
-    for name, presets in sorted(wanted.items()):
-        files = [path for path in listed if path.startswith(f'{name}_1/')]
-        if files:
-            found[name] = read_run(options.clone, files, any(preset.early for preset in presets))
+    for name, paths in files.items():
+        if paths:
+            found[name] = read_run(options.clone, paths, any(preset.early for preset in wanted[name]))
         else:
             print(f'{name}: no run', file=sys.stderr)
     heading = f'# Written by {Path(__file__).name}, which describes the entries. Do not edit.\n'

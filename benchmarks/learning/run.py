@@ -44,9 +44,10 @@ DATE = re.compile(r'- (\d{4}-\d\d-\d\d), ')
 # in the place of a number that one seed of a row lacks
 MISSING = '–'
 GAPS = (
-    'Medians below the published score by more than a tenth of its distance from random actions. p is the probability '
-    'that the peer is better in at least as many pairs, if the seeds of both libraries have the same distribution '
-    '(one-sided Mann-Whitney test). Some rows got more seeds after their first results were known; p ignores that.'
+    'Medians below the published score by more than a tenth of it, or of its distance from random actions. p is the '
+    'probability that the peer is better in at least as many pairs, if the seeds of both libraries have one '
+    'distribution (one-sided Mann-Whitney test). Some rows got more seeds after their first results were known; p '
+    'ignores that.'
 )
 # the peer counts as better up to this probability
 SIGNIFICANT = 0.05
@@ -162,7 +163,8 @@ def read_section(section: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]
             if cell != MISSING:
                 (run['sampled'],) = parse_numbers(cell)
         scores = PEER_SCORES.findall(named['peer here'])
-        found[train] = runs, {seed: peer_run(*one) for seed, one in zip(peer_seeds, scores, strict=True)}
+        theirs = {seed: peer_run(*one) for seed, one in zip(peer_seeds, scores, strict=True)}
+        found[train] = runs, {seed: {**run, 'date': named['last run']} for seed, run in theirs.items()}
     return found
 
 
@@ -256,7 +258,8 @@ def render(results: dict[str, Any], before: str = '') -> str:
             f'`xagents {one}`, then ' for one in case.dataset.commands
         )
         others += f'{PEER_SEEDS}{", ".join(sorted(peers, key=int))}' if peers else ''
-        commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: {first or ""}`{case.command(seeds[0])}`{others}')
+        about_row = f'{case.agent.upper()}, {rows[-1][1]} (`{case.name}`)'
+        commands.append(f'- {about_row}: {first or ""}`{case.command(seeds[0])}`{others}')
         about += made_here(runs) + made_here(peers)
     if not commands:
         return jobs.EMPTY
@@ -289,7 +292,9 @@ def cores_and_runs(run: dict[str, Any]) -> str:
 
 
 def gap(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any], preset: dict[str, Any]) -> list[str]:
-    """Return a line if the median is below the published score by more than a tenth of its distance from random.
+    """Return a line if the median is below the published score by more than a tenth.
+
+    That is a tenth of the score or of its distance from random actions, whichever is less.
 
     Args:
         case: the row.
@@ -300,7 +305,7 @@ def gap(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any], preset:
     bounds, median = known_bounds(case.env), median_of(runs)
     if case.published is None or bounds is None:
         return []
-    limit = case.published - 0.1 * (case.published - bounds.random)
+    limit = case.published - 0.1 * min(abs(case.published), case.published - bounds.random)
     if median >= limit:
         return []
     parts, sentences = [f'{tables.number(median, 1)} of {target_text(case.published)}'], []
@@ -334,7 +339,7 @@ def compare_with_peer(
     sampled = f', with sampled actions {p_value(our_sampled, their_sampled):.2g}' if both_sampled else ''
     compared = f'better in {better} of {pairs} pairs of seeds (p = {p:.2g}{sampled})'
     if 2 * better <= pairs:
-        return compared, ''
+        return compared, 'The peer is not better.'
     if p <= SIGNIFICANT:
         return compared, 'The peer learns more.'
     smallest = 1 / math.comb(len(theirs) + len(ours), len(ours))
@@ -399,7 +404,7 @@ def row(case: LearningCase, runs: dict[str, Any], peers: dict[str, Any]) -> list
         ', '.join(map(peer_cell, theirs)),
         *target_cells(case, median).values(),
         tables.number(statistics.median(run['seconds'] for run in timed) / 60, 1),
-        max(run.get('date', '') for run in [*ours, *theirs]),  # a peer on the page has none
+        max(run['date'] for run in [*ours, *theirs]),
     ]
 
 
@@ -408,7 +413,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser = jobs.make_parser('learning.run', __doc__, results='learning.json')
     names = ', '.join(case.name for case in CASES if not case.listed)
     listed = ', '.join(case.name for case in CASES if case.listed)
-    parser.add_argument('--only', nargs='+', metavar='CASE', help=f'cases to train: {names}; only by name: {listed}')
+    parser.add_argument(
+        '--only',
+        nargs='+',
+        metavar='CASE',
+        help=f'cases to train, or beginnings of their names: {names}; only by their whole names: {listed}',
+    )
     parser.add_argument(
         '--seeds',
         nargs='+',

@@ -311,11 +311,14 @@ def find_named(names: list[str], cases: Sequence[Named], by_beginning: Sequence[
     found: list[Named] = []
     for name in names:
         matches = [case for case in cases if case.name == name]
-        matches = matches or [case for case in by_beginning if case.name.startswith(name)]
+        matches = matches or [case for case in by_beginning if name and case.name.startswith(name)]
         if not matches:
             known = [case.name for case in cases]
             longer = [one for one in known if one.startswith(name)]
-            hint = f', for example {longer[0]}' if longer else did_you_mean(name, known)
-            raise ValueError(f'--only: got {name}, expected a case that --help lists{hint}')
+            # the case without a wrong ending, or one of the same agent rather than of the same environment
+            related = [one for one in known if name.startswith(one)]
+            related = related or [one for one in known if one.partition('-')[0] == name.lower().partition('-')[0]]
+            hint = f', for example {longer[0]}' if longer else did_you_mean(name.lower(), related or known)
+            raise ValueError(f'--only: got {name or "an empty name"}, expected a case that --help lists{hint}')
         found += [case for case in matches if case not in found]
     return found

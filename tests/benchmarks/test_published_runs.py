@@ -41,3 +41,16 @@ def test_entries_are_read_from_a_clone(tmp_path):
         'td3/Hopper-v3': {'steps': 2400, 'last': [200, 250, 300, 350, 400], 'early': [250, 300, 350]}
     }
     assert PUBLISHED_RUNS['td3/Hopper-v3'].keys() == {'steps', 'last', 'early'}
+
+
+@pytest.mark.parametrize('is_repository', [False, True])
+def test_another_folder_changes_nothing(is_repository, tmp_path, capsys):
+    out = tmp_path / 'runs.yaml'
+    out.write_text('kept')
+    if is_repository:
+        subprocess.run(['git', 'init', '-q', tmp_path], check=True)
+    with pytest.raises(SystemExit, match='2'):
+        published_runs.main([str(tmp_path), '--out', str(out)])
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.endswith(f'CLONE: got {tmp_path}, expected a clone of https://github.com/DLR-RM/rl-trained-agents')
+    assert out.read_text() == 'kept'
