@@ -5,6 +5,7 @@ The environments, their normalisation and the evaluation are those of rl-baselin
 
 import importlib
 import json
+import math
 import shutil
 import sys
 import time
@@ -107,8 +108,8 @@ def course(value: float, shape: str | None) -> float | Callable[[float], float]:
     return (lambda left: value * left) if shape == 'linear' else value
 
 
-def policy_arguments(agent: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of the policy."""
+def policy_arguments(agent: str, options: dict[str, Any], actions: Any) -> dict[str, Any]:
+    """Return the keywords of the policy for an action space."""
     import torch
 
     units = options['net']
@@ -119,6 +120,8 @@ def policy_arguments(agent: str, options: dict[str, Any]) -> dict[str, Any]:
         policy['ortho_init'] = options.get('initializer', 'orthogonal') == 'orthogonal'
     if 'log_std_init' in options:
         policy['log_std_init'] = options['log_std_init']
+    if separate and hasattr(actions, 'low'):
+        policy['log_std_init'] = options.get('log_std_init', 0.0) + log_scale(actions)
     if 'n_quantiles' in options:
         policy['n_quantiles'] = options['n_quantiles']
     if agent != 'a2c':
@@ -128,6 +131,15 @@ def policy_arguments(agent: str, options: dict[str, Any]) -> dict[str, Any]:
     if agent == 'crossq':
         policy['optimizer_kwargs']['betas'] = (options['beta1'], 0.999)
     return policy
+
+
+def log_scale(actions: Any) -> float:
+    """Return the logarithm of half the range of actions, all of one range.
+
+    Ours are from -1 to 1 for every agent. There, the actions of on-policy agents have the range of the environment.
+    """
+    (full_range,) = {float(one) for one in (actions.high - actions.low).flat}
+    return math.log(full_range / 2)
 
 
 def model_arguments(agent: str, options: dict[str, Any], steps: int, env: Any) -> dict[str, Any]:
@@ -192,7 +204,8 @@ def make_model(job: dict[str, Any], saved: Path | None = None) -> Any:
     envs = make_envs(job, options.get('n_envs', 1), job['seed'])
     if saved is None:
         keywords = model_arguments(agent, options, job['steps'], envs)
-        keywords |= {'policy_kwargs': policy_arguments(agent, options), 'seed': job['seed'], 'device': 'cpu'}
+        keywords |= {'policy_kwargs': policy_arguments(agent, options, envs.action_space)}
+        keywords |= {'seed': job['seed'], 'device': 'cpu'}
         return getattr(package, name)('MlpPolicy', envs, **keywords)
     if isinstance(envs, VecNormalize):
         envs = VecNormalize.load(str(saved / 'normalization.pkl'), envs.venv)

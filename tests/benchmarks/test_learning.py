@@ -5,6 +5,7 @@ import json
 import math
 from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import yaml
@@ -177,17 +178,26 @@ def test_the_peer_gets_the_settings_under_its_own_names():
     # per element of an action there
     np.testing.assert_allclose([trpo['target_kl'], trpo['cg_damping']], [0.01, 0.1])
     assert (trpo['n_critic_updates'], trpo['cg_max_steps'], trpo['batch_size']) == (20, 25, 128)
-    ppo = arguments_of('ppo-pendulum-published', 4)
+    ppo = arguments_of('ppo-pendulum', 4)
     assert (ppo['use_sde'], ppo['sde_sample_freq'], ppo['n_epochs'], ppo['clip_range']) == (True, 4, 10, 0.2)
-    falling = arguments_of('ppo-pendulum')['learning_rate']
-    assert BY_NAME['ppo-pendulum'].options['lr_schedule'] == 'linear' and trpo['learning_rate'] == 1e-3
-    assert falling(0.25) == BY_NAME['ppo-pendulum'].options['lr'] / 4
+    falling = arguments_of('ppo-ant')['learning_rate']
+    assert BY_NAME['ppo-ant'].options['lr_schedule'] == 'linear' and trpo['learning_rate'] == 1e-3
+    assert falling(0.25) == BY_NAME['ppo-ant'].options['lr'] / 4
     dqn = arguments_of('dqn-lunarlander-published')
     assert dqn['exploration_fraction'] * 100_000 == BY_NAME['dqn-lunarlander-published'].options['epsilon_decay_steps']
     assert arguments_of('dqn-mountaincar')['train_freq'] == 16
     options = {'train_frequency': 16, 'lr': 1e-3, 'buffer_max_size': 5000}
     found = peer_worker.model_arguments('dqn', options, 1000, SimpleNamespace(num_envs=8))
     assert (found['train_freq'], found['buffer_size']) == (2, 1000)
+
+
+def test_the_peer_gets_the_noise_in_units_of_the_environment():
+    published = {'a2c-pendulum': -2, 'ppo-pendulum': 0, 'trpo-pendulum': 0, 'ppo-hopper-published': -2}
+    for name, log_std_init in published.items():
+        case = BY_NAME[name]
+        with gym.make(case.env) as env:
+            added = peer_worker.log_scale(env.action_space)
+        assert case.options['log_std_init'] + added == pytest.approx(log_std_init, abs=1e-6)
 
 
 class FakeModel:

@@ -122,7 +122,10 @@ class OnPolicyOptions(AgentOptions):
     grad_norm: float = positive(0.5, 'norm to which gradients are clipped; larger values allow larger updates')
     normalize_advantage: bool = choice(False, 'normalise advantages to mean 0 and standard deviation 1')
     log_std_init: float = choice(
-        0.0, 'initial log standard deviation of continuous actions; larger values explore more', at_least=-20, at_most=5
+        0.0,
+        'initial log standard deviation of continuous actions, which are from -1 to 1; larger values explore more',
+        at_least=-20,
+        at_most=5,
     )
 
 
