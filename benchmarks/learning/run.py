@@ -163,15 +163,15 @@ def read_section(section: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]
             if cell != MISSING:
                 (run['sampled'],) = parse_numbers(cell)
         scores = PEER_SCORES.findall(named['peer here'])
-        theirs = {seed: peer_run(*one) for seed, one in zip(peer_seeds, scores, strict=True)}
-        found[train] = runs, {seed: {**run, 'date': named['last run']} for seed, run in theirs.items()}
+        date = named['last run']
+        found[train] = runs, {seed: peer_run(*one, date) for seed, one in zip(peer_seeds, scores, strict=True)}
     return found
 
 
-def peer_run(mean: str, sampled: str) -> dict[str, float]:
-    """Return a result of the peer from its scores in a cell."""
+def peer_run(mean: str, sampled: str, date: str) -> dict[str, Any]:
+    """Return a result of the peer from its scores in a cell, and the date of its row."""
     cells = {'mean': mean, 'sampled': sampled}
-    return {name: parse_numbers(cell)[0] for name, cell in cells.items() if cell}
+    return {**{name: parse_numbers(cell)[0] for name, cell in cells.items() if cell}, 'date': date}
 
 
 def is_command(line: str) -> bool:

@@ -76,6 +76,8 @@ VALUES: dict[str, dict[str, tuple[Any, ...] | None]] = {
 }
 # options whose defaults differ there, in some of its classes
 REQUIRED = ('net', 'activation', 'opt_epsilon')
+# on-policy agents: policy and critic are separate networks
+SEPARATE = ('a2c', 'ppo', 'trpo')
 # agents whose policies are not sampled: there, noise is added only in training
 DETERMINISTIC = ('ddpg', 'td3')
 CONTRIBUTED = ('TRPO', 'TQC', 'CrossQ', 'QRDQN')
@@ -113,15 +115,12 @@ def policy_arguments(agent: str, options: dict[str, Any], actions: Any) -> dict[
     import torch
 
     units = options['net']
-    separate = agent in ('a2c', 'ppo', 'trpo')
+    separate = agent in SEPARATE
     policy: dict[str, Any] = {'net_arch': {'pi': units, 'vf': units} if separate else units}
     policy['activation_fn'] = {'relu': torch.nn.ReLU, 'tanh': torch.nn.Tanh}[options['activation']]
     if separate:
         policy['ortho_init'] = options.get('initializer', 'orthogonal') == 'orthogonal'
-    if 'log_std_init' in options:
-        policy['log_std_init'] = options['log_std_init']
-    if separate and hasattr(actions, 'low'):
-        policy['log_std_init'] = options.get('log_std_init', 0.0) + log_scale(actions)
+    policy |= initial_noise(agent, options, actions)
     if 'n_quantiles' in options:
         policy['n_quantiles'] = options['n_quantiles']
     if agent != 'a2c':
@@ -133,13 +132,18 @@ def policy_arguments(agent: str, options: dict[str, Any], actions: Any) -> dict[
     return policy
 
 
-def log_scale(actions: Any) -> float:
-    """Return the logarithm of half the range of actions, all of one range.
+def initial_noise(agent: str, options: dict[str, Any], actions: Any) -> dict[str, float]:
+    """Return the keyword of the initial log standard deviation for an action space, if the policy has one.
 
-    Ours are from -1 to 1 for every agent. There, the actions of on-policy agents have the range of the environment.
+    Ours is of actions from -1 to 1. There, the actions of on-policy agents have the range of the environment.
+
+    Raises:
+        ValueError: if the elements of an action have different ranges.
     """
-    (full_range,) = {float(one) for one in (actions.high - actions.low).flat}
-    return math.log(full_range / 2)
+    if agent in SEPARATE and hasattr(actions, 'low'):
+        (full_range,) = {float(one) for one in (actions.high - actions.low).flat}
+        return {'log_std_init': options.get('log_std_init', 0.0) + math.log(full_range / 2)}
+    return {'log_std_init': options['log_std_init']} if 'log_std_init' in options else {}
 
 
 def model_arguments(agent: str, options: dict[str, Any], steps: int, env: Any) -> dict[str, Any]:

@@ -196,8 +196,15 @@ def test_the_peer_gets_the_noise_in_units_of_the_environment():
     for name, log_std_init in published.items():
         case = BY_NAME[name]
         with gym.make(case.env) as env:
-            added = peer_worker.log_scale(env.action_space)
-        assert case.options['log_std_init'] + added == pytest.approx(log_std_init, abs=1e-6)
+            found = peer_worker.initial_noise(case.agent, case.options, env.action_space)
+        assert found == {'log_std_init': pytest.approx(log_std_init, abs=1e-6)}
+    torque = gym.spaces.Box(-2, 2, (1,))
+    assert peer_worker.initial_noise('ppo', {}, torque) == {'log_std_init': pytest.approx(math.log(2))}
+    # off-policy agents scale actions there, too
+    assert peer_worker.initial_noise('sac', {'log_std_init': -3}, torque) == {'log_std_init': -3}
+    assert peer_worker.initial_noise('td3', {}, torque) == peer_worker.initial_noise('ppo', {}, gym.spaces.Discrete(2))
+    with pytest.raises(ValueError):
+        peer_worker.initial_noise('ppo', {}, gym.spaces.Box(np.float32([-1, -2]), np.float32([1, 2])))
 
 
 class FakeModel:
